@@ -16,13 +16,6 @@ inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kBestName = "best";  // a file with the name of a checkpoint
 inline constexpr std::uint64_t kManifestFormat = 1, kMaxManifestBytes = 256u << 20;
 
-struct FileRecord {
-  std::string name;
-  std::uint64_t bytes = 0;
-  std::string xxh3;                            // hash of the whole file, 32 hex digits
-  std::map<std::string, std::string> tensors;  // hash of the data of each tensor of a safetensors file
-};
-
 struct Manifest {
   Meta meta;
   // Number of the checkpoint within its directory: the order in which they were published, whatever their
@@ -37,6 +30,10 @@ Manifest parse_manifest(std::string_view text);
 
 /// Reads a file once and computes its length and hashes.
 FileRecord record_of(const std::filesystem::path& file);
+
+/// The damage of one file in words; "" if it has its recorded length and hash.
+std::string damage_of_file(const std::filesystem::path& dir, const FileRecord& recorded,
+                           const std::function<void(std::uint64_t bytes)>& on_read = {});
 
 /// The damage of a checkpoint directory in words; "" if every file has its recorded length and hash. Stores
 /// the manifest in `m` if that can be parsed. `progress`: reading all files takes long.

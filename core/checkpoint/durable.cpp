@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <cassert>
 #include <cerrno>
@@ -61,6 +62,26 @@ void write_all(int fd, std::span<const std::byte> data, const fs::path& path) {
     if (n == 0) throw_errno("write", path, ENOSPC);  // no progress and no error: do not loop forever
     data = data.subspan(static_cast<std::size_t>(n));
   }
+}
+
+void write_at(int fd, std::uint64_t at, std::span<const std::byte> data, const fs::path& path) {
+  while (!data.empty()) {
+    const ssize_t n = sys().pwrite(fd, data.data(), data.size(), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno("write", path, errno);
+    if (n == 0) throw_errno("write", path, ENOSPC);
+    at += static_cast<std::uint64_t>(n);
+    data = data.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void allocate(int fd, std::uint64_t bytes, const fs::path& path) {
+  int r;
+  do r = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+  while (r != 0 && errno == EINTR);
+  if (r != 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL))
+    r = ::ftruncate(fd, static_cast<off_t>(bytes));
+  if (r != 0) throw_errno("write", path, errno);
 }
 
 namespace {

@@ -46,6 +46,10 @@ Fd create_new(const std::filesystem::path& path);
 /// Opens a regular file for reading. Rejects directories, pipes and devices without blocking on them.
 Fd open_regular(const std::filesystem::path& path, struct stat& info);
 void write_all(int fd, std::span<const std::byte> data, const std::filesystem::path& path);
+/// The same at byte `at` of the file.
+void write_at(int fd, std::uint64_t at, std::span<const std::byte> data, const std::filesystem::path& path);
+/// Makes a new file that long, with its blocks on disk where the file system can reserve them.
+void allocate(int fd, std::uint64_t bytes, const std::filesystem::path& path);
 /// Calls fsync and close, and checks both.
 void sync_and_close(Fd fd, const std::filesystem::path& path);
 void sync_file(const std::filesystem::path& path);

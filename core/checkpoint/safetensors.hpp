@@ -12,6 +12,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/types.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::checkpoint {
@@ -43,7 +44,8 @@ class SafetensorsFile {
 };
 
 /// The weights of a model: a .safetensors file, a model.safetensors.index.json with its shards, or a
-/// directory that contains one of them.
+/// directory that contains one of them. In place of a file that does not exist, those that the ranks of a run
+/// have written (tensor_parts_file.hpp).
 class WeightSource {
  public:
   explicit WeightSource(const std::filesystem::path& file_or_dir);
@@ -69,13 +71,29 @@ class WeightSource {
     finish(t);
   }
 
- private:
-  struct Location {
+  /// Elements [first, first + count) of a part of a tensor, in one of the open files.
+  struct Part {
     std::size_t file, entry;
+    TensorPart at;
+    std::uint64_t first, count;
+  };
+
+ private:
+  static constexpr std::size_t kParts = SIZE_MAX;
+  struct Location {
+    std::size_t file, entry;  // file = kParts: entry is an index into in_parts_
+  };
+  struct InParts {
+    TensorEntry whole;  // of no file: begin and end are 0
+    std::vector<Part> parts;
   };
   void open_one(const std::filesystem::path& file);
   void open_index(const std::filesystem::path& file);
-  const TensorEntry& entry(const Location& p) const { return files_[p.file].tensors()[p.entry]; }
+  void open_rank_files(const std::vector<std::filesystem::path>& files);
+  void read_parts(const InParts& tensor, std::uint64_t first, std::span<float> out);
+  const TensorEntry& entry(const Location& p) const {
+    return p.file == kParts ? in_parts_[p.entry].whole : files_[p.file].tensors()[p.entry];
+  }
   const Location& location_of(const TensorInfo& t) const;
   void read_f32(const TensorInfo& t, std::uint64_t first, std::span<float> out);
   void finish(const TensorInfo& t);
@@ -83,6 +101,8 @@ class WeightSource {
   std::filesystem::path source_;  // as given by the user, for messages
   std::vector<SafetensorsFile> files_;
   std::map<std::string, Location> locations_;  // by tensor name
+  std::vector<InParts> in_parts_;
+  std::vector<float> bounce_;  // of read_parts()
   std::vector<std::string> ignored_;
   std::uint64_t nonfinite_ = 0, first_nonfinite_ = 0;  // of the tensor being streamed
 };

@@ -33,4 +33,10 @@ std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits);
 [[noreturn]] void reject_file(const std::string& file, int rule, std::optional<std::uint64_t> byte,
                               const std::string& what, const std::string& hint = {});
 
+/// Header length, header and padding of a file with these tensors (name, dtype, shape), in their order. Sets
+/// `data_bytes` to the size of the data that must follow. Throws run_error for what the reader would reject.
+std::string safetensors_head(const std::vector<TensorEntry>& tensors,
+                             const std::map<std::string, std::string>& metadata, const std::string& file,
+                             std::uint64_t& data_bytes);
+
 }  // namespace trainhost::checkpoint

@@ -30,11 +30,11 @@ std::string quoted(const std::string& s) {
   return json_string(s);
 }
 
-/// Header length, header and padding. Sets `data_bytes` to the size of the data that must follow. Offsets
-/// follow the order of `tensors`, so the data are written front to back without seeking.
-std::string header_of(const std::vector<TensorEntry>& tensors,
-                      const std::map<std::string, std::string>& metadata, const std::string& file,
-                      std::uint64_t& data_bytes) {
+}  // namespace
+
+std::string safetensors_head(const std::vector<TensorEntry>& tensors,
+                             const std::map<std::string, std::string>& metadata, const std::string& file,
+                             std::uint64_t& data_bytes) {
   std::string text = "{";
   auto comma = [&] { return text.size() > 1 ? "," : ""; };
   if (!metadata.empty()) {
@@ -70,8 +70,6 @@ std::string header_of(const std::vector<TensorEntry>& tensors,
   std::memcpy(length.data(), &n, 8);
   return length + text;
 }
-
-}  // namespace
 
 /// State of a file being written. `hash` covers exactly the bytes passed to write_all(), in file order.
 /// Destroying the object without finish() removes the temporary file.
@@ -118,8 +116,9 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& target, const std::vector<T
                                      const std::map<std::string, std::string>& metadata)
     : impl_(std::make_unique<Impl>()) {
   impl_->target = target;
-  std::string head = header_of(tensors, metadata, target.string(), impl_->remaining);
-  // Checked in header_of(): the sum of data bytes does not overflow, and a header has at most 10^8 bytes.
+  std::string head = safetensors_head(tensors, metadata, target.string(), impl_->remaining);
+  // Checked in safetensors_head(): the sum of data bytes does not overflow, and a header has at most 10^8
+  // bytes.
   impl_->total = head.size() + impl_->remaining;
   impl_->temp = temp_beside(target);
   impl_->buffer.reserve(kBuffer);

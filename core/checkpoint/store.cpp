@@ -21,21 +21,18 @@ namespace {
 // One good checkpoint must remain while the next one is written and verified.
 constexpr std::uint64_t kMinKept = 2;
 
-/// Steps 4 and 5: syncs and hashes the staged files, and writes the manifest last. A directory without a
-/// manifest is not a checkpoint, so a kill before this point leaves nothing that looks like one.
-void write_manifest(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
-  Manifest m;
-  m.meta = meta;
-  m.serial = serial;
+/// Step 4: syncs and hashes the staged files.
+std::vector<FileRecord> sync_files(const fs::path& staged) {
+  std::vector<FileRecord> files;
   for (const std::string& name : names_in(staged)) {
     if (!fs::is_regular_file(fs::symlink_status(staged / name)))
       throw run_error(fmt::format("{} is not a regular file: a checkpoint may contain only files",
                                   escaped((staged / name).string())));
     // The trainer may have written the files without syncing them.
-    sync_file(staged / name);  // 4
-    m.files.push_back(record_of(staged / name));
+    sync_file(staged / name);
+    files.push_back(record_of(staged / name));
   }
-  write_file_atomically(staged / kManifestName, manifest_text(m));  // also syncs the directory
+  return files;
 }
 
 }  // namespace
@@ -69,46 +66,66 @@ void Store::remove_leftovers() const {
       remove_tree(dir_ / name);
 }
 
-/// Must be called with the directory lock held. Until publish_directory() nothing visible changes; from there
-/// to the end of verification an error undoes the publication. After verification the checkpoint stays, even
-/// if `latest` or the removal of old ones fails.
-fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
-                     const std::function<void(const fs::path& tmp)>& write_shards) {
+Store::Staged Store::stage(std::uint64_t step, std::uint64_t expected_bytes) {
   make_directories(dir_);
   remove_leftovers();
   require_free_space(dir_, expected_bytes, "a checkpoint");  // 1
-  const std::string name = fmt::format("step-{}", meta.step);
-  const fs::path target = dir_ / name, staged = temp_beside(target);
+  Staged s;
+  s.target = dir_ / fmt::format("step-{}", step), s.dir = temp_beside(s.target);
   // One above the highest number in a readable manifest, whatever the steps are.
-  const std::uint64_t serial = next_serial(candidates(dir_));
-  bool replaced = false, published = false;
+  s.serial = next_serial(candidates(dir_));
+  make_directory(s.dir);
+  return s;
+}
+
+/// The manifest is written last: a directory without one is not a checkpoint, so a kill before this point
+/// leaves nothing that looks like one.
+void Store::publish(Staged& s, const Meta& meta, std::vector<FileRecord> files) {
+  Manifest m;
+  m.meta = meta, m.serial = s.serial, m.files = std::move(files);
+  write_file_atomically(s.dir / kManifestName, manifest_text(m));  // 5; also syncs the directory
+  s.replaced = publish_directory(s.dir, s.target);                 // 6
+  s.published = true;
+  sync_directory(dir_);
+}
+
+void Store::undo(const Staged& s) noexcept try {
+  if (s.published && s.replaced) publish_directory(s.dir, s.target);  // restores the previous one
+  if (s.published && !s.replaced) rename_path(s.target, s.dir);
+  remove_tree(s.dir);
+} catch (...) {  // the first failure is reported; leftovers have a temporary name
+}
+
+void Store::complete(const Staged& s) {
+  assert(s.published);
+  const std::string name = s.target.filename().string();
+  // rotate() need not read again what was verified. The serial number identifies the content.
+  verified_[name] = s.serial;
+  write_file_atomically(dir_ / "latest", name + "\n");  // 8
+  if (s.replaced) remove_tree(s.dir);
+  rotate(s.target);  // 9
+}
+
+/// Must be called with the directory lock held. Until publish() nothing visible changes; from there to the
+/// end of verification an error undoes the publication. After verification the checkpoint stays, even if
+/// `latest` or the removal of old ones fails.
+fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
+                     const std::function<void(const fs::path& tmp)>& write_shards) {
+  Staged s = stage(meta.step, expected_bytes);
   try {
-    make_directory(staged);
-    write_shards(staged);  // 2 and 3: the caller's state does not change while it is written
-    write_manifest(staged, meta, serial);
-    replaced = publish_directory(staged, target);  // 6
-    published = true;
-    sync_directory(dir_);
+    write_shards(s.dir);  // 2 and 3: the caller's state does not change while it is written
+    publish(s, meta, sync_files(s.dir));
     Manifest m;
     // Read through the page cache: this finds damage in memory and in the file system, not in the disk.
-    if (std::string damage = damage_of(target, m); !damage.empty())  // 7
-      throw run_error(fmt::format("{} is damaged after writing: {}", escaped(target.string(), 4096), damage));
+    if (std::string damage = damage_of(s.target, m); !damage.empty())  // 7
+      throw run_error(
+          fmt::format("{} is damaged after writing: {}", escaped(s.target.string(), 4096), damage));
   } catch (...) {
-    try {
-      if (published && replaced) publish_directory(staged, target);  // restores the previous one
-      if (published && !replaced) rename_path(target, staged);
-      remove_tree(staged);
-    } catch (...) {  // report the first failure; leftovers have a temporary name
-    }
+    undo(s);
     throw;
   }
-  assert(published);
-  // rotate() need not read again what was verified here. The serial number identifies the content.
-  verified_[name] = serial;
-  write_file_atomically(dir_ / "latest", name + "\n");  // 8
-  if (replaced) remove_tree(staged);
-  rotate(target);  // 9
-  return target;
+  complete(s);
+  return s.target;
 }
 
 void Store::mark_best(std::uint64_t step) {

@@ -45,6 +45,14 @@ struct Meta {              // part of manifest.json
   std::map<std::string, std::string> extra;
 };
 
+/// A file of a checkpoint, as its manifest states it.
+struct FileRecord {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string xxh3;                            // hash of the whole file, 32 hex digits
+  std::map<std::string, std::string> tensors;  // hash of the data of each tensor; none of a file of one rank
+};
+
 class Store {
  public:
   /// Manages dir/step-N/, dir/latest and dir/best. Keeps at least two verified checkpoints, even if `keep` is
@@ -56,6 +64,22 @@ class Store {
   /// removing old ones failed). Throws before writing if less than 1.1 * expected_bytes are free.
   std::filesystem::path save(const Meta& meta, std::uint64_t expected_bytes,
                              const std::function<void(const std::filesystem::path& tmp)>& write_shards);
+  /// The parts of save(), for ranks that write a checkpoint together: the first one calls them, in this
+  /// order.
+  struct Staged {
+    std::filesystem::path dir, target;  // where files are written; step-N
+    std::uint64_t serial = 0;
+    bool published = false, replaced = false;
+  };
+  /// Creates the directory for the files. Throws as save() does.
+  Staged stage(std::uint64_t step, std::uint64_t expected_bytes);
+  /// Writes the manifest and gives the directory its name. The files are synced, the directory is not.
+  void publish(Staged& s, const Meta& meta, std::vector<FileRecord> files);
+  /// After the files of s.target were verified: replaces `latest` and removes old checkpoints.
+  void complete(const Staged& s);
+  /// After a failure before complete(): restores what was there before.
+  void undo(const Staged& s) noexcept;
+
   struct Found {
     std::filesystem::path dir;
     Meta meta;

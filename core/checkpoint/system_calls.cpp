@@ -19,6 +19,7 @@ Sys& sys() {
       [](const char* a, const char* b) { return ::renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE); },
       ::unlink,
       ::rmdir,
+      ::pwrite,
   };
   return table;
 }

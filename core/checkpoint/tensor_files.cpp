@@ -19,7 +19,9 @@
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/safetensors_header.hpp"
 #include "core/checkpoint/store.hpp"
+#include "core/checkpoint/stored_values.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
@@ -56,6 +58,19 @@ std::vector<Shard> shards_of(const std::vector<TensorInfo>& tensors, const Model
   return out;
 }
 
+std::vector<TensorEntry> entries_of(const std::vector<TensorInfo>& tensors, const Shard& s,
+                                    const std::string& dtype) {
+  std::vector<TensorEntry> entries;
+  for (std::size_t i = s.first; i < s.last; ++i) {
+    const TensorInfo& t = tensors[i];
+    TensorEntry& e = entries.emplace_back();
+    e.name = t.name;
+    e.dtype = dtype;
+    e.shape.assign(t.dim.begin(), t.dim.begin() + t.rank);
+  }
+  return entries;
+}
+
 /// The index of a model in several files, as transformers reads it.
 std::string index_json(const std::vector<TensorInfo>& tensors, const std::vector<Shard>& shards,
                        std::string_view dtype) {
@@ -85,7 +100,7 @@ class TensorStream {
  public:
   TensorStream(fs::path folder, const std::vector<TensorInfo>& tensors, const std::vector<Shard>& shards,
                const ModelFiles& files)
-      : folder_(std::move(folder)), tensors_(tensors), shards_(shards), files_(files) {
+      : folder_(std::move(folder)), tensors_(tensors), shards_(shards), files_(files), stored_(files.dtype) {
     open();
     skip_complete();
   }
@@ -98,12 +113,10 @@ class TensorStream {
                                   escaped(name), first,
                                   at_ < tensors_.size() ? tensors_[at_].name : "nothing", done_));
     assert(done_ < tensors_[at_].elements());
-    if (const NonFinite bad = count_nonfinite(values); bad.count > 0)
-      throw run_error(
-          fmt::format("{} is not written: tensor '{}' has a value that is NaN or infinite at element {}",
-                      target(), escaped(name), first + bad.first),
-          "the state before is in the last checkpoint; try a smaller optimizer.lr");
-    files_.dtype == "F32" ? writer_->write(std::as_bytes(values)) : write_narrow(name, first, values);
+    const std::size_t piece = files_.dtype == "F32" ? values.size() : StoredValues::kMost;
+    for (std::size_t at = 0; at < values.size(); at += piece)
+      writer_->write(
+          stored_.of(target(), name, first + at, values.subspan(at, std::min(piece, values.size() - at))));
     done_ += values.size();
     skip_complete();
   }
@@ -117,15 +130,7 @@ class TensorStream {
  private:
   void open() {
     const Shard& s = shards_[shard_];
-    std::vector<TensorEntry> entries;
-    for (std::size_t i = s.first; i < s.last; ++i) {
-      const TensorInfo& t = tensors_[i];
-      TensorEntry& e = entries.emplace_back();
-      e.name = t.name;
-      e.dtype = files_.dtype;
-      e.shape.assign(t.dim.begin(), t.dim.begin() + t.rank);
-    }
-    writer_.emplace(folder_ / s.name, entries, files_.metadata);
+    writer_.emplace(folder_ / s.name, entries_of(tensors_, s, files_.dtype), files_.metadata);
   }
 
   /// To the next tensor with elements that are to come; a tensor without elements gets no call of the source.
@@ -140,26 +145,6 @@ class TensorStream {
     }
   }
 
-  void write_narrow(std::string_view name, std::uint64_t first, std::span<const float> values) {
-    constexpr std::size_t kPiece = 16384;
-    const bool bf16 = files_.dtype == "BF16";
-    assert(bf16 || files_.dtype == "F16");
-    for (std::size_t at = 0; at < values.size(); at += kPiece) {
-      const std::span<const float> piece = values.subspan(at, std::min(kPiece, values.size() - at));
-      narrow_.resize(piece.size());
-      for (std::size_t i = 0; i < piece.size(); ++i) {
-        narrow_[i] = bf16 ? bf16_from_f32(piece[i]) : f16_from_f32(piece[i]);
-        const std::uint16_t infinite = bf16 ? 0x7F80 : 0x7C00;
-        if ((narrow_[i] & 0x7FFF) == infinite)
-          throw run_error(
-              fmt::format("{} is not written: the value {} of tensor '{}' at element {} is too large for {}",
-                          target(), piece[i], escaped(name), first + at + i, files_.dtype),
-              "write the weights with output.dtype = \"bf16\" or \"fp32\"");
-      }
-      writer_->write(std::as_bytes(std::span(narrow_)));
-    }
-  }
-
   std::string target() const { return escaped((folder_ / shards_[shard_].name).string(), 4096); }
 
   fs::path folder_;
@@ -169,7 +154,7 @@ class TensorStream {
   std::optional<SafetensorsWriter> writer_;
   std::size_t shard_ = 0, at_ = 0;  // the open file; index of the next tensor
   std::uint64_t done_ = 0;          // its elements that are already written
-  std::vector<std::uint16_t> narrow_;
+  StoredValues stored_;
 };
 
 /// Returns the XXH3-128 of the last file.
@@ -227,36 +212,89 @@ std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>&
                         files, source);
 }
 
+namespace {
+
+fs::path without_slash(const fs::path& dir) { return dir.has_filename() ? dir : dir.parent_path(); }
+
+/// The staged directory, empty.
+fs::path create_staged(const fs::path& dir, const std::map<std::string, std::string>& others,
+                       const ModelFiles& files) {
+  make_directories(dir.parent_path());
+  remove_leftovers(dir, others, files);
+  fs::path staged = temp_beside(dir);
+  make_directory(staged);
+  return staged;
+}
+
+void remove_after_failure(const fs::path& dir, const std::map<std::string, std::string>& others,
+                          const ModelFiles& files) noexcept try {
+  remove_leftovers(dir, others, files);
+} catch (...) {  // the first failure is reported
+}
+
+}  // namespace
+
+fs::path stage_model_dir(const fs::path& target, const std::vector<TensorInfo>& tensors,
+                         const std::map<std::string, std::string>& others, const ModelFiles& files) {
+  const fs::path dir = without_slash(target);
+  try {
+    fs::path staged = create_staged(dir, others, files);
+    for (const Shard& s : shards_of(tensors, files)) {
+      const fs::path file = staged / s.name;
+      std::uint64_t data_bytes = 0;
+      const std::string head =
+          safetensors_head(entries_of(tensors, s, files.dtype), files.metadata, file.string(), data_bytes);
+      Fd fd = create_new(file);
+      allocate(fd.get(), head.size() + data_bytes, file);
+      write_at(fd.get(), 0, std::as_bytes(std::span(head)), file);
+      sync_and_close(std::move(fd), file);
+    }
+    return staged;
+  } catch (...) {
+    remove_after_failure(dir, others, files);
+    throw;
+  }
+}
+
+std::vector<std::string> model_file_names(const std::vector<TensorInfo>& tensors, const ModelFiles& files) {
+  std::vector<std::string> names;
+  for (const Shard& s : shards_of(tensors, files)) names.push_back(s.name);
+  return names;
+}
+
+void publish_model_dir(const fs::path& staged, const fs::path& target, std::string_view config_json,
+                       const std::vector<TensorInfo>& tensors,
+                       const std::map<std::string, std::string>& others, const ModelFiles& files) {
+  const fs::path dir = without_slash(target);
+  const std::vector<Shard> shards = shards_of(tensors, files);
+  if (shards.size() > 1)
+    write_file_atomically(staged / (files.tensors + ".index.json"), index_json(tensors, shards, files.dtype));
+  for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
+  // The config is written last: its directory sync makes all files of the staged directory durable.
+  write_file_atomically(staged / files.config, config_json);
+  const bool replaced = publish_directory(staged, dir);
+  // The new directory is complete and published; what follows only cleans up.
+  sync_directory(dir.parent_path());
+  if (replaced) move_other_files(staged, dir);
+  remove_leftovers(dir, others, files);
+}
+
+void discard_model_dir(const fs::path& target, const std::map<std::string, std::string>& others,
+                       const ModelFiles& files) noexcept {
+  remove_after_failure(without_slash(target), others, files);
+}
+
 void write_model_dir(const fs::path& target, std::string_view config_json,
                      const std::vector<TensorInfo>& tensors, const TensorSource& source,
                      const std::map<std::string, std::string>& others, const ModelFiles& files) {
-  const fs::path dir = target.has_filename() ? target : target.parent_path();  // "model/" is model
-  const fs::path parent = dir.parent_path();
-  make_directories(parent);
-  remove_leftovers(dir, others, files);
-  const fs::path staged = temp_beside(dir);
   try {
-    // The config is written last: its directory sync makes all files of the staged directory durable.
-    make_directory(staged);
-    const std::vector<Shard> shards = shards_of(tensors, files);
-    stream_tensors(staged, tensors, shards, files, source);
-    if (shards.size() > 1)
-      write_file_atomically(staged / (files.tensors + ".index.json"),
-                            index_json(tensors, shards, files.dtype));
-    for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
-    write_file_atomically(staged / files.config, config_json);  // also syncs the directory
-    bool replaced = publish_directory(staged, dir);
-    // The new directory is complete and published; what follows only cleans up.
-    sync_directory(parent);
-    if (replaced) move_other_files(staged, dir);
+    const fs::path staged = create_staged(without_slash(target), others, files);
+    stream_tensors(staged, tensors, shards_of(tensors, files), files, source);
+    publish_model_dir(staged, target, config_json, tensors, others, files);
   } catch (...) {
-    try {
-      remove_leftovers(dir, others, files);
-    } catch (...) {  // report the first failure
-    }
+    discard_model_dir(target, others, files);
     throw;
   }
-  remove_leftovers(dir, others, files);
 }
 
 }  // namespace trainhost::checkpoint

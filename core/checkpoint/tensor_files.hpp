@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/checkpoint/tensor_parts_file.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::checkpoint {
@@ -47,5 +48,28 @@ struct ModelFiles {
 void write_model_dir(const std::filesystem::path& dir, std::string_view config_json,
                      const std::vector<TensorInfo>& tensors, const TensorSource& source,
                      const std::map<std::string, std::string>& others = {}, const ModelFiles& files = {});
+
+/// The parts of write_model_dir(), for ranks that write a model together, in this order. The file system must
+/// let several processes write different bytes of one file at the same time, as POSIX says.
+///
+/// By one rank: creates the staged directory with the files of the tensors, of their final size, and returns
+/// it.
+std::filesystem::path stage_model_dir(const std::filesystem::path& dir,
+                                      const std::vector<TensorInfo>& tensors,
+                                      const std::map<std::string, std::string>& others,
+                                      const ModelFiles& files);
+/// By every rank: writes what `source` sends to the staged files, synced, read back and compared. Memory:
+/// buffers of fixed size, whatever the tensors.
+void write_model_part(const std::filesystem::path& staged, const std::vector<TensorInfo>& tensors,
+                      const PartSource& source, const ModelFiles& files);
+/// By one rank, after all have written.
+void publish_model_dir(const std::filesystem::path& staged, const std::filesystem::path& dir,
+                       std::string_view config_json, const std::vector<TensorInfo>& tensors,
+                       const std::map<std::string, std::string>& others, const ModelFiles& files);
+/// By one rank, after a failure: removes the staged directory.
+void discard_model_dir(const std::filesystem::path& dir, const std::map<std::string, std::string>& others,
+                       const ModelFiles& files) noexcept;
+/// The files of the tensors: one, or several above files.shard_bytes.
+std::vector<std::string> model_file_names(const std::vector<TensorInfo>& tensors, const ModelFiles& files);
 
 }  // namespace trainhost::checkpoint

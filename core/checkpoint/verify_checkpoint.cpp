@@ -66,6 +66,8 @@ std::string describe_mismatch(const fs::path& file, const FileRecord& recorded) 
   }
 }
 
+}  // namespace
+
 std::string damage_of_file(const fs::path& dir, const FileRecord& recorded, const OnRead& on_read) {
   const fs::path file = dir / recorded.name;
   struct stat info;
@@ -81,8 +83,6 @@ std::string damage_of_file(const fs::path& dir, const FileRecord& recorded, cons
   if (hash_file(file, {}, on_read).xxh3 != recorded.xxh3) return describe_mismatch(file, recorded);
   return {};
 }
-
-}  // namespace
 
 FileRecord record_of(const fs::path& file) {
   if (file.extension() != ".safetensors") return hash_file(file, {});

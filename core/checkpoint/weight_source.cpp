@@ -14,6 +14,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
 #include "core/checkpoint/shard_index.hpp"
+#include "core/checkpoint/tensor_parts_file.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::checkpoint {
@@ -26,7 +27,8 @@ fs::path find_weights(const fs::path& dir) {
   std::error_code ec;
   for (const char* name : kWeightFiles)
     if (fs::exists(dir / name, ec)) return dir / name;
-  if (fs::exists(dir / "weights.safetensors", ec)) return dir / "weights.safetensors";
+  const fs::path of_checkpoint = dir / "weights.safetensors";
+  if (fs::exists(of_checkpoint, ec) || !rank_files_of(of_checkpoint).empty()) return of_checkpoint;
   for (const std::string& name : names_in_directory(dir, ec))
     if (has_pickle_extension(dir / name))
       reject_file((dir / name).string(), 24, std::nullopt,
@@ -45,6 +47,10 @@ WeightSource::WeightSource(const fs::path& file_or_dir) : source_(file_or_dir) {
                 pickle_hint());
   if (file.extension() == ".json") {
     open_index(file);
+  } else if (const std::vector<fs::path> of_ranks =
+                 fs::exists(file, ec) ? std::vector<fs::path>() : rank_files_of(file);
+             !of_ranks.empty()) {
+    open_rank_files(of_ranks);
   } else {
     open_one(file);
   }
@@ -105,9 +111,10 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
   if (first == 0) nonfinite_ = first_nonfinite_ = 0;
   const Location& location = location_of(t);
   const TensorEntry& e = entry(location);
-  const SafetensorsFile& file = files_[location.file];
   std::span<std::byte> bytes = std::as_writable_bytes(out);
-  if (e.dtype == "F32") {
+  if (location.file == kParts) {
+    read_parts(in_parts_[location.entry], first, out);
+  } else if (const SafetensorsFile& file = files_[location.file]; e.dtype == "F32") {
     file.read(e, 4 * first, bytes);
   } else if (e.dtype == "F16" || e.dtype == "BF16") {
     file.read(e, 2 * first, bytes.last(2 * out.size()));
@@ -133,8 +140,13 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
 /// After the last piece of a tensor. The file is examined again (rule 21), because another program may have
 /// written it meanwhile; the count of non-finite values (rule 20) is reported once per tensor.
 void WeightSource::finish(const TensorInfo& t) {
-  const SafetensorsFile& file = files_[location_of(t).file];
-  file.verify_unchanged();
+  const Location& location = location_of(t);
+  if (location.file == kParts)
+    for (const Part& p : in_parts_[location.entry].parts) files_[p.file].verify_unchanged();
+  else
+    files_[location.file].verify_unchanged();
+  const SafetensorsFile& file =
+      files_[location.file == kParts ? in_parts_[location.entry].parts[0].file : location.file];
   const std::uint64_t bad = std::exchange(nonfinite_, 0);
   if (bad > 0)
     reject_file(

@@ -141,7 +141,8 @@ struct InstanceCalls {
   static th_status save(th_trainer_inst* i, std::uint32_t scope, th_tensor_sink* sink, th_error* e) {
     return call(i, e, "save()", InstanceState::kReadyOn, [&](TrackedRun& h) {
       require(sink, "sink");
-      if (scope < TH_SCOPE_WEIGHTS || scope > TH_SCOPE_MOMENT2)
+      if (const std::uint32_t set = scope & ~TH_SAVE_OWN_PART;
+          set < TH_SCOPE_WEIGHTS || set > TH_SCOPE_MOMENT2)
         throw abi::StatusError(TH_E_ARG, "there is no scope " + std::to_string(scope) + " to save");
       h.run->save(scope, *sink);
     });

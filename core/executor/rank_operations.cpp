@@ -81,6 +81,22 @@ bool is_needed_to_compute(const step::Program& program, const step::Op& op) {
           std::string_view(program[op[step::operand::wait::kBuffer]].role).starts_with("w."));
 }
 
+Shard elements_to_write(const step::Program& program, const TensorInfo& whole, bool sharded,
+                        step::BufferId like, std::uint64_t offset) {
+  const Parallelism& p = program.run.parallel;
+  const std::uint32_t number = number_of(p), data = number / p.tensor, tensor = number % p.tensor;
+  const std::uint64_t elements = part_of_tensor(whole, p, tensor).elements();
+  const bool in_parts = elements < whole.elements();
+  if (!sharded)
+    return in_parts ? trainhost::shard_of(elements, p.data, data)
+                    : trainhost::shard_of(elements, p.data * p.tensor, number);
+  if (!in_parts && tensor > 0) return {};  // the first of the TP ranks has the same
+  const Shard shard = trainhost::shard_of(step::whole_elements(program, like), p.data, data);
+  const std::uint64_t begin = std::max(offset, shard.first),
+                      end = std::min(offset + elements, shard.first + shard.count);
+  return begin < end ? Shard{begin - offset, end - begin} : Shard{};
+}
+
 RankOperations::RankOperations(const step::Program& program, Storage& storage, Collectives* ranks)
     : program_(program), storage_(storage), ranks_(ranks), tickets_(ranks ? program.buffers.size() : 0) {
   const Parallelism& p = program.run.parallel;

@@ -34,6 +34,12 @@ bool is_needed_to_compute(const step::Program& program, const step::Op& op);
 /// Throws StatusError (TH_E_ARG) if the communicator is not that of the run; null: of one process.
 void require_ranks_of_run(const step::Program& program, const Collectives* ranks);
 
+/// The elements of this rank's TP part of a tensor that it writes to a checkpoint; the ranks together write each
+/// element once. Of what DP ranks divide (`sharded`; `like`: a buffer of the parameter, `offset`: the first
+/// element of the part in the parameter) its shard; what several ranks have they divide evenly.
+Shard elements_to_write(const step::Program& program, const TensorInfo& whole, bool sharded,
+                        step::BufferId like, std::uint64_t offset);
+
 class RankOperations {
  public:
   /// `ranks`: null in a run of one rank, which has no such operations. All arguments must outlive it. Throws

@@ -133,7 +133,64 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
                      [&](std::uint32_t i) { init_magnitudes(magnitudes[i]); });
 }
 
+TensorInfo Tensors::info_of_part(const TensorInfo& whole) const {
+  const TensorPart part = part_of(whole);
+  TensorInfo out = whole;
+  out.dim = {part.part_rows, part.part_cols};
+  return out;
+}
+
+void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
+  if (is_state_scope(scope)) return save_own_state(scope, sink);
+  for (std::size_t i = 0; i < positions_.size(); ++i) {
+    if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
+    const auto& [param, offset] = positions_[i];
+    const Shard own =
+        elements_to_write(program_, whole_[i], program_[param->weight].whole > 0, param->weight, offset);
+    if (own.count == 0) continue;
+    const TensorInfo info = info_of_part(whole_[i]);
+    th_tensor t = describe_tensor(info);
+    const auto send = [&](std::uint64_t first, std::span<const float> values) {
+      const std::uint64_t begin = std::max(first, own.first),
+                          end = std::min(first + values.size(), own.first + own.count);
+      if (begin >= end) return;
+      t.first = begin, t.count = end - begin, t.data = const_cast<float*>(values.data() + (begin - first));
+      send_tensor(sink, t);
+    };
+    if (quantized_.contains(i)) {
+      quantized_.read(i, send);
+      continue;
+    }
+    const Present here = weight(i);
+    send(here.first, {here.to, here.count});
+  }
+}
+
+void Tensors::save_own_state(std::uint32_t scope, th_tensor_sink& sink) {
+  constexpr std::uint64_t kPiece = 16384;
+  std::vector<float> values;
+  for (const step::StateLocation& at : states_.of(scope)) {
+    const Shard own =
+        elements_to_write(program_, at.info, program_.run.parallel.zero > 0, at.grad, at.first_element);
+    if (own.count == 0) continue;
+    const TensorInfo info = info_of_part(at.info);
+    th_tensor t = describe_tensor(info);
+    if (at.form == step::StateLocation::Form::kF32) {
+      t.first = own.first, t.count = own.count, t.data = floats(at) + (own.first - at.part.first);
+      send_tensor(sink, t);
+      continue;
+    }
+    values.resize(kPiece);
+    for (std::uint64_t done = 0; done < own.count; done += kPiece) {
+      t.first = own.first + done, t.count = std::min(kPiece, own.count - done), t.data = values.data();
+      decode_numbers(scope, {codes(at) + t.first, t.count}, values.data());
+      send_tensor(sink, t);
+    }
+  }
+}
+
 void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
+  if (scope & TH_SAVE_OWN_PART) return save_own(scope & ~TH_SAVE_OWN_PART, sink);
   if (is_state_scope(scope)) return save_state(scope, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     if (!is_in_scope(program_.tensor_infos[i], scope)) continue;

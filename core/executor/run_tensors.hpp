@@ -31,7 +31,7 @@ class Tensors {
   void init(std::uint64_t seed, Backend& backend);
   /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
   /// state under ZeRO, weights under ZeRO 3, and both under tensor parallelism come from all ranks, which
-  /// therefore save together.
+  /// therefore save together. With TH_SAVE_OWN_PART: what elements_to_write() says, from this rank alone.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:
@@ -65,6 +65,9 @@ class Tensors {
   void init_magnitudes(std::size_t tensor);
   void load_state(std::uint32_t scope, const th_tensor& t);
   void save_state(std::uint32_t scope, th_tensor_sink& sink);
+  void save_own(std::uint32_t scope, th_tensor_sink& sink);
+  void save_own_state(std::uint32_t scope, th_tensor_sink& sink);
+  TensorInfo info_of_part(const TensorInfo& whole) const;
 
   const step::Program& program_;
   Storage& storage_;

@@ -10,6 +10,8 @@
 #include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
 #include "core/model/optimizer_state.hpp"
+#include "core/model/shards.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::planning {
@@ -36,8 +38,24 @@ std::uint64_t state_bytes(const runfile::RunConfig& c) {
   return checked_mul(count_state_elements(c.model, c.run), sizeof(float));
 }
 
+bool copies_own_part(const runfile::RunConfig& c) {
+  return c.run.parallel.data * c.run.parallel.tensor > 1 && c.output.async_checkpoints &&
+         !c.safety.verify_every;
+}
+
 std::uint64_t state_copy_bytes(const runfile::RunConfig& c) {
-  return c.output.async_checkpoints || c.safety.verify_every ? state_bytes(c) : 0;
+  if (!copies_own_part(c)) return c.output.async_checkpoints || c.safety.verify_every ? state_bytes(c) : 0;
+  // The largest part of a tensor that a rank can have to write.
+  std::uint64_t elements = 0;
+  const auto add = [&](const std::vector<TensorInfo>& tensors) {
+    for (const TensorInfo& t : tensors)
+      elements = checked_add(
+          elements, shard_elements(part_of_tensor(t, c.run.parallel, 0).elements(), c.run.parallel.data));
+  };
+  add(saved_tensors(c.model, c.run));
+  for (int moment = 1; moment <= moment_count(c.run.optimizer); ++moment)
+    add(state_tensors(c.model, c.run, moment));
+  return checked_mul(elements, sizeof(float));
 }
 
 void add_host_buffers(MemoryReport& report, const HostBuffers& b) {

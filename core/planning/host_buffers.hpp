@@ -30,8 +30,12 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
 /// Bytes of weights and moments in f32: of one checkpoint, without the headers of its files.
 std::uint64_t state_bytes(const runfile::RunConfig& c);
 
+/// Whether the copy of the state has only what this rank writes to a checkpoint: checkpoints in the
+/// background of several ranks. With train.verify_every it is a copy of everything.
+bool copies_own_part(const runfile::RunConfig& c);
+
 /// state_bytes() if the run keeps a copy of its state in host memory (output.async_checkpoints,
-/// train.verify_every), else 0.
+/// train.verify_every), else 0. With copies_own_part() the most that a rank can have to write.
 std::uint64_t state_copy_bytes(const runfile::RunConfig& c);
 
 /// Adds them to the report of a trainer or an exact estimator: entries host.*, host tier, component

@@ -75,12 +75,16 @@ class SessionAdapter : public Session {
   /// The plugin calls the sink from inside save(). An exception of the receiver must not pass through the
   /// plugin, which may be C; the sink stores it and the plugin sees a failing status.
   void save(Scope scope, const std::function<void(const TensorPiece&)>& receiver) override {
+    save_tensors(static_cast<std::uint32_t>(scope), receiver);
+  }
+  void save_own_part(Scope scope, const std::function<void(const TensorPiece&)>& receiver) override {
+    save_tensors(static_cast<std::uint32_t>(scope) | TH_SAVE_OWN_PART, receiver);
+  }
+  void save_tensors(std::uint32_t scope, const std::function<void(const TensorPiece&)>& receiver) {
     SaveSink sink(receiver);
     library_->view().shrink(sink.c);
     try {
-      call("save", [&](th_error* e) {
-        return t_.trainer.save(instance_, static_cast<std::uint32_t>(scope), sink.c.get(), e);
-      });
+      call("save", [&](th_error* e) { return t_.trainer.save(instance_, scope, sink.c.get(), e); });
     } catch (const PluginError&) {
       if (!sink.thrown && sink.problem.empty()) throw;
     }

@@ -97,6 +97,8 @@ class Session {
   virtual StepResult step(const StepInput& in) = 0;
   virtual StepResult evaluate(const StepInput& in) = 0;
   virtual void save(Scope scope, const std::function<void(const TensorPiece&)>& sink) = 0;
+  /// Of a run of several ranks, what this one has to write: th_tensor of TH_SAVE_OWN_PART.
+  virtual void save_own_part(Scope scope, const std::function<void(const TensorPiece&)>& sink) = 0;
   virtual Counters counters() = 0;
   virtual std::string info(const std::string& key) = 0;  // "" = unknown
   virtual std::optional<double> metric(const std::string& key) = 0;

@@ -21,6 +21,7 @@
 #include "core/model/optimizer_state.hpp"
 #include "core/planning/host_buffers.hpp"
 #include "core/training/model_folder.hpp"
+#include "core/training/shared_save.hpp"
 
 namespace trainhost::training {
 namespace {
@@ -147,6 +148,8 @@ std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c) {
   assert(n <= std::size(kScope));
   return std::span(trains_adapters(c.run) ? kAdapterScope : kScope).first(n);
 }
+
+const char* state_file(std::size_t scope) { return kScopeFile[scope]; }
 
 std::vector<TensorInfo> state_tensors(const runfile::RunConfig& c, std::size_t scope) {
   return scope == 0 ? saved_tensors(c.model, c.run)
@@ -392,10 +395,12 @@ void load_checkpoint_weights(plugin::Session& s, const runfile::RunConfig& c, co
                checkpoint / kScopeFile[0], scratch);
 }
 
-/// The result is published as one directory, see write_model_dir(). The tokenizer is copied, so that the
-/// model can be used without the run file; so is everything else that the model of model.path had.
-void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir,
-                 const RunHistory& history) {
+namespace {
+
+/// The tokenizer is copied, so that the model can be used without the run file; so is everything else that
+/// the model of model.path had.
+std::map<std::string, std::string> files_beside_model(const runfile::RunConfig& c,
+                                                      const RunHistory& history) {
   std::map<std::string, std::string> others;
   if (c.given.count("model.path")) others = files_beside_weights(c.model_folder);
   // max_length is the training length: `generate` and Hugging Face software use it as the default context.
@@ -415,10 +420,44 @@ void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path
         others[name] = std::move(text);
   }
   others[kTrainerStateName] = trainer_state_json(history);
+  return others;
+}
+
+}  // namespace
+
+/// The result is published as one directory, see write_model_dir().
+void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir,
+                 const RunHistory& history, Ranks& ranks) {
   checkpoint::ModelFiles files;
   files.dtype = c.output.dtype == DType::kBF16 ? "BF16" : c.output.dtype == DType::kF16 ? "F16" : "F32";
-  checkpoint::write_model_dir(dir, runfile::model_config_json(c.model, c.output.dtype), tensors(c.model),
-                              source_of(s, plugin::Scope::kWeights), others, files);
+  const std::vector<TensorInfo> all = tensors(c.model);
+  if (!ranks.several()) {
+    checkpoint::write_model_dir(dir, runfile::model_config_json(c.model, c.output.dtype), all,
+                                source_of(s, plugin::Scope::kWeights), files_beside_model(c, history), files);
+    return;
+  }
+  // The first rank creates the files, each writes its part of them, and the first one publishes them.
+  std::map<std::string, std::string> others;
+  fs::path staged;
+  ranks.together([&] {
+    if (!ranks.first()) return;
+    others = files_beside_model(c, history);
+    staged = checkpoint::stage_model_dir(dir, all, others, files);
+  });
+  try {
+    staged = ranks.of_first(staged.string());
+    ranks.together([&] {
+      checkpoint::write_model_part(staged, all, own_part_of(s, plugin::Scope::kWeights, c, all), files);
+    });
+    ranks.together([&] {
+      if (ranks.first())
+        checkpoint::publish_model_dir(staged, dir, runfile::model_config_json(c.model, c.output.dtype), all,
+                                      others, files);
+    });
+  } catch (...) {
+    if (ranks.first()) checkpoint::discard_model_dir(dir, others, files);
+    throw;
+  }
 }
 
 }  // namespace trainhost::training

@@ -14,6 +14,7 @@
 #include "core/checkpoint/xxh3.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/ranks.hpp"
 #include "core/training/run_history.hpp"
 
 namespace trainhost::training {
@@ -46,6 +47,9 @@ std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c);
 
 /// The tensors of a scope, by its index in state_scopes(): frozen weights have no moments.
 std::vector<TensorInfo> state_tensors(const runfile::RunConfig& c, std::size_t scope);
+
+/// The name of its file in a checkpoint: "weights.safetensors".
+const char* state_file(std::size_t scope);
 
 /// What a run has reached; part of every checkpoint.
 struct Progress {
@@ -97,8 +101,8 @@ void load_checkpoint_weights(plugin::Session& s, const runfile::RunConfig& c,
 /// Writes model/ in Hugging Face layout: config.json, the weights in output.dtype (several files above 5 GB),
 /// the tokenizer of the run, and the other files that the folder of model.path has. Without a
 /// generation_config.json there, one with max_length = seq_len. trainer_state.json says which step of
-/// `history` the weights are from.
+/// `history` the weights are from. All ranks call it, and each writes its part of the weights.
 void write_model(plugin::Session& s, const runfile::RunConfig& c, const std::filesystem::path& dir,
-                 const RunHistory& history);
+                 const RunHistory& history, Ranks& ranks);
 
 }  // namespace trainhost::training

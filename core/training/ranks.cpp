@@ -3,6 +3,7 @@
 #include "core/training/ranks.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -13,6 +14,11 @@ namespace trainhost::training {
 namespace {
 
 constexpr std::size_t kMostText = 8192;  // bytes of an error message
+
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? escaped(name) : "an unknown host";
+}
 
 /// The numbers become their sum, or maximum, over the ranks, in place.
 template <class T>
@@ -91,11 +97,12 @@ void Ranks::together(const std::function<void()>& f) {
   if (rank() == root) {
     const Error only_text(failed->code(), failed->what(), "", failed->where());
     message = only_text.full().substr(0, kMostText), hint = failed->hint().substr(0, kMostText);
+    if (root > 0) message = fmt::format("rank {} on {}: {}", root, host_name(), message);
     code = failed->code();
   }
   broadcast_bytes(*all_, &code, sizeof code, root);
   broadcast(message, root), broadcast(hint, root);
-  throw SharedError(code, root == 0 ? message : fmt::format("rank {}: {}", root, message), hint);
+  throw SharedError(code, message, hint);
 }
 
 void Ranks::require_equal(const std::vector<std::pair<std::string, std::string>>& facts) {

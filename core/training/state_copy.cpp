@@ -30,7 +30,8 @@ StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
     : config_(c), block_(ledger, planning::state_copy_bytes(c), "host.state_copy") {
   // A piece is found by name and range, because a trainer may save tensors in any order and in any pieces.
   std::uint64_t first = 0;
-  for (std::size_t scope = 0; scope < state_scopes(c).size(); ++scope) {
+  const std::size_t scopes = planning::copies_own_part(c) ? 0 : state_scopes(c).size();
+  for (std::size_t scope = 0; scope < scopes; ++scope) {
     ScopeCopy& s = scopes_.emplace_back();
     s.tensors = state_tensors(c, scope);
     for (std::size_t i = 0; i < s.tensors.size(); ++i) {
@@ -42,7 +43,7 @@ StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
   // Touches every page now: the first save would wait for them, and a machine without the memory ends the run
   // at its start.
   std::ranges::fill(block_.as<float>(), 0.0f);
-  assert(checked_mul(first, sizeof(float)) == planning::state_copy_bytes(c));
+  assert(scopes == 0 || checked_mul(first, sizeof(float)) == planning::state_copy_bytes(c));
 }
 
 std::span<float> StateCopy::values(std::size_t scope, std::size_t tensor) const {
@@ -79,6 +80,39 @@ checkpoint::TensorSource StateCopy::source(std::size_t scope) const {
   return [this, scope](const checkpoint::TensorSink& sink) {
     const std::vector<TensorInfo>& tensors = scopes_[scope].tensors;
     for (std::size_t i = 0; i < tensors.size(); ++i) sink(tensors[i].name, 0, values(scope, i));
+  };
+}
+
+void StateCopy::take_own_part(plugin::Session& s) {
+  const PartStateSource state = own_state_of(s, config_);
+  const std::span<float> all = block_.as<float>();
+  std::uint64_t at = 0;
+  own_.clear();
+  for (std::size_t scope = 0; scope < state_scopes(config_).size(); ++scope) {
+    own_.emplace_back();
+    const std::vector<TensorInfo> tensors = state_tensors(config_, scope);
+    state(scope, tensors)([&](const TensorInfo& whole, const TensorPart& part, std::uint64_t first,
+                              std::span<const float> values) {
+      if (values.size() > all.size() - at)
+        throw run_error("the trainer saved more than the part of '" + whole.name +
+                        "' that this rank has to write");
+      std::ranges::copy(values, all.begin() + static_cast<std::ptrdiff_t>(at));
+      own_.back().push_back({whole.name, part, first, values.size(), at});
+      at += values.size();
+    });
+  }
+}
+
+PartStateSource StateCopy::own_part() const {
+  return [this](std::size_t scope, const std::vector<TensorInfo>& tensors) {
+    return [this, scope, &tensors](const checkpoint::PartSink& sink) {
+      auto whole = tensors.begin();  // pieces have the order of the tensors
+      for (const OwnPiece& p : own_[scope]) {
+        whole = std::find_if(whole, tensors.end(), [&](const TensorInfo& t) { return t.name == p.name; });
+        if (whole == tensors.end()) throw run_error("the trainer saved '" + p.name + "' out of order");
+        sink(*whole, p.part, p.first, block_.as<float>().subspan(p.at, p.count));
+      }
+    };
   };
 }
 

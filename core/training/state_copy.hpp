@@ -13,6 +13,7 @@
 #include "core/planning/host_buffers.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/shared_save.hpp"
 
 namespace trainhost::training {
 
@@ -27,6 +28,9 @@ class StateCopy {
   /// The tensors of a scope, by its index in state_scopes(), for write_tensors(). Valid while nothing is
   /// taken.
   checkpoint::TensorSource source(std::size_t scope) const;
+  /// With planning::copies_own_part(): copies what this rank writes to a checkpoint.
+  void take_own_part(plugin::Session& s);
+  PartStateSource own_part() const;
 
  private:
   /// Where the tensors of a scope are in the copy.
@@ -37,7 +41,15 @@ class StateCopy {
   };
   std::span<float> values(std::size_t scope, std::size_t tensor) const;
 
-  std::vector<ScopeCopy> scopes_;
+  /// A piece of what take_own_part() has copied.
+  struct OwnPiece {
+    std::string name;
+    TensorPart part;
+    std::uint64_t first, count, at;  // elements of the part; where it begins in the copy
+  };
+
+  std::vector<ScopeCopy> scopes_;           // without copies_own_part()
+  std::vector<std::vector<OwnPiece>> own_;  // by scope
   const runfile::RunConfig& config_;
   planning::HostBlock block_;
 };

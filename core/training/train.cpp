@@ -142,21 +142,25 @@ bool TrainingRun::train_step() {
   return !stops();
 }
 
-/// One collective operation for both: on a network its latency counts more than its bytes.
+/// One collective operation for all of it: on a network its latency counts more than its bytes.
 void TrainingRun::agree_after_step(double step_ms, const plugin::Counters& before) {
   if (!ranks_.several()) return;
   const plugin::Counters now = session_->counters();
   const double wait_ms = static_cast<double>(now.communication_wait_ns - before.communication_wait_ns) * 1e-6;
-  const std::array<double, 4> own = {
+  const bool writes =
+      saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  const std::array<double, 5> own = {
       static_cast<double>(StopSignals::received()), step_ms - wait_ms, wait_ms,
-      static_cast<double>(now.communication_bytes - before.communication_bytes)};
+      static_cast<double>(now.communication_bytes - before.communication_bytes), writes ? 1.0 : 0.0};
   const std::vector<double> all = ranks_.gather(own);
   std::vector<RankTime> times(ranks_.count());
   agreed_signal_ = 0;
+  all_saved_ = saving_step_ != kNever;
   for (std::size_t r = 0; r < times.size(); ++r) {
     const double* const of_rank = &all[r * own.size()];
     agreed_signal_ = std::max(agreed_signal_, static_cast<int>(of_rank[0]));
     times[r] = {of_rank[1], of_rank[2], of_rank[3]};
+    all_saved_ = all_saved_ && of_rank[4] == 0;
   }
   rank_times_.add(times);
 }
@@ -167,8 +171,7 @@ void TrainingRun::end_step() {
   if ((last || checkpoint_is_due()) && roll_back_broken_weights()) return;
   if (!last && evaluation_is_due()) evaluate();
   if (!last && checkpoint_is_due()) start_save();
-  if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
-    finish_save();
+  if (is_saved()) finish_save();
   state_loss();
 }
 
@@ -235,7 +238,8 @@ void TrainingRun::write_checkpoint() {
 }
 
 /// At most one checkpoint per step, and one at a time. With output.async_checkpoints a second thread writes a
-/// copy of the state while training goes on; without memory for a thread it is written here.
+/// copy of the state while training goes on; without memory for a thread it is written here. Several ranks
+/// write together, each its part.
 void TrainingRun::start_save() {
   if (checkpointed_after_ == steps_done_ || saving_step_ == steps_done_) return;
   finish_save();
@@ -245,31 +249,44 @@ void TrainingRun::start_save() {
   const checkpoint::Meta meta =
       checkpoint_meta(*session_, config_, choice_.id, source_.content, progress, frozen_content_);
   checkpointed_ns_ = now_ns();
-  if (config_.output.async_checkpoints) {
-    copy_->take(*session_);
-    try {
-      saving_ = std::async(std::launch::async, [this, meta]() -> fs::path {
-        if (!ranks_.first()) return {};
-        return save_checkpoint(*store_, meta, config_,
-                               [this](std::size_t scope) { return copy_->source(scope); });
-      });
-      saving_step_ = steps_done_;
-      return;
-    } catch (const std::system_error&) {
-    }
+  const bool in_background =
+      config_.output.async_checkpoints && (!ranks_.several() || planning::copies_own_part(config_));
+  std::function<fs::path()> write;
+  if (ranks_.several()) {
+    shared_save_ = std::make_unique<SharedSave>(ranks_, *store_, meta, config_);
+    if (in_background) copy_->take_own_part(*session_);
+    write = [this, state = in_background ? copy_->own_part() : own_state_of(*session_, config_)] {
+      shared_save_->write(state);
+      return fs::path();
+    };
+  } else {
+    if (in_background) copy_->take(*session_);
+    const StateSource state = in_background ? [this](std::size_t scope) { return copy_->source(scope); }
+                                            : state_of(*session_, config_);
+    write = [this, meta, state] { return save_checkpoint(*store_, meta, config_, state); };
   }
-  const StateSource state = state_of(*session_, config_);
-  if (ranks_.first()) return saved(steps_done_, save_checkpoint(*store_, meta, config_, state));
-  // The trainer sends the state of all ranks to each of them, so all of them ask for it.
-  for (std::size_t scope = 0; scope < state_scopes(config_).size(); ++scope)
-    state(scope)([](std::string_view, std::uint64_t, std::span<const float>) {});
-  saved(steps_done_, {});
+  saving_step_ = steps_done_, all_saved_ = false;
+  try {
+    saving_ = std::async(in_background ? std::launch::async : std::launch::deferred, write);
+  } catch (const std::system_error&) {
+    saving_ = std::async(std::launch::deferred, write);
+  }
+  if (!in_background) finish_save();
 }
 
 void TrainingRun::finish_save() {
   if (!saving_.valid()) return;
   const std::uint64_t step = std::exchange(saving_step_, kNever);
-  saved(step, saving_.get());
+  fs::path dir = saving_.get();
+  if (const std::unique_ptr<SharedSave> shared = std::move(shared_save_)) dir = shared->finish();
+  saved(step, dir);
+}
+
+/// Whether a checkpoint in the background can be published. Several ranks have agreed on it after the step.
+bool TrainingRun::is_saved() const {
+  return saving_.valid() &&
+         (ranks_.several() ? all_saved_
+                           : saving_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout);
 }
 
 void TrainingRun::saved(std::uint64_t step, const fs::path& dir) {
@@ -293,14 +310,13 @@ bool TrainingRun::finish() {
   history_.steps = steps_done_;
   history_.model_step = load_weights_of_model();
   history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
-  if (!ranks_.first()) {
-    // Rank 0 writes the model. If weights or their master copies are divided, the others send their parts.
-    if (config_.run.parallel.zero > 0 || divides_weights(config_.run.parallel))
-      state_of(*session_, config_)(0)([](std::string_view, std::uint64_t, std::span<const float>) {});
-  } else if (adapts)
+  if (!adapts)
+    write_model(*session_, config_, model, history_, ranks_);
+  else if (ranks_.first())
     write_adapter(*session_, config_, frozen_content_, model, history_);
-  else
-    write_model(*session_, config_, model, history_);
+  else if (config_.run.parallel.zero > 0 || divides_weights(config_.run.parallel))
+    // Rank 0 writes the adapters, and the others send their parts.
+    state_of(*session_, config_)(0)([](std::string_view, std::uint64_t, std::span<const float>) {});
   const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
   const plugin::Counters counters = session_->counters();
   const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";

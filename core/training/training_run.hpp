@@ -23,6 +23,7 @@
 #include "core/training/model_state.hpp"
 #include "core/training/rank_times.hpp"
 #include "core/training/ranks.hpp"
+#include "core/training/shared_save.hpp"
 #include "core/training/spike_detector.hpp"
 #include "core/training/state_copy.hpp"
 #include "core/training/step_profile.hpp"
@@ -80,6 +81,7 @@ class TrainingRun {
   bool checkpoint_is_due();
   void write_checkpoint();
   void start_save();
+  bool is_saved() const;
   void finish_save();  // waits for a checkpoint that is written in the background
   void saved(std::uint64_t step, const std::filesystem::path& dir);
   void report_sample();
@@ -127,7 +129,8 @@ class TrainingRun {
   int stop_signal() const { return ranks_.several() ? agreed_signal_ : StopSignals::received(); }
   bool stops() const { return stop_signal() != 0; }
   void agree_to_stop() { agreed_signal_ = ranks_.largest(StopSignals::received()); }
-  /// The same after a step, together with the times of the ranks. `before`: the counters before the step.
+  /// The same after a step, together with the times of the ranks and whether all have written a checkpoint.
+  /// `before`: the counters before the step.
   void agree_after_step(double step_ms, const plugin::Counters& before);
   /// Whether a call into the trainer ended because a signal asked the run to stop. A call that was cancelled
   /// has changed nothing. The ranks of a run are cancelled together.
@@ -195,8 +198,10 @@ class TrainingRun {
   unsigned failures_in_a_row_ = 0;
 
   // The checkpoint that is written in the background. Declared last: its end is awaited first.
+  std::unique_ptr<SharedSave> shared_save_;  // of several ranks; declared before the thread that uses it
   std::future<std::filesystem::path> saving_;
   std::uint64_t saving_step_ = kNever;
+  bool all_saved_ = false;  // of several ranks: after the last step, all have written the files of saving_
 };
 
 }  // namespace trainhost::training

@@ -190,6 +190,27 @@ class PluginSession {
     check(plugin_.trainer->save(instance_, scope, &sink, &e), e);
     return all;
   }
+  /// A piece of what this rank has to write: elements of its part of a tensor.
+  struct OwnPiece {
+    std::string name;
+    std::uint64_t rows, cols;  // of the part
+    std::uint64_t first;
+    std::vector<float> values;
+  };
+  std::vector<OwnPiece> save_own_part(std::uint32_t scope) {
+    std::vector<OwnPiece> all;
+    th_tensor_sink sink{};
+    sink.struct_size = sizeof sink, sink.self = &all;
+    sink.tensor = [](th_tensor_sink* s, const th_tensor* t) -> th_status {
+      const float* from = static_cast<const float*>(t->data);
+      static_cast<std::vector<OwnPiece>*>(s->self)->push_back(
+          {t->name, t->dim[0], t->rank == 2 ? t->dim[1] : 1, t->first, {from, from + t->count}});
+      return TH_OK;
+    };
+    th_error e = empty_error();
+    check(plugin_.trainer->save(instance_, scope | TH_SAVE_OWN_PART, &sink, &e), e);
+    return all;
+  }
   std::vector<float> next(std::int32_t token, std::uint32_t position) {
     std::vector<float> logits(model_.vocab);
     th_error e = empty_error();

@@ -89,7 +89,43 @@ struct RankResult {
   std::vector<double> loss, norm;
   Tensors weights, first_moments;
   double bytes = 0;  // that rank 0 sent, as the trainer counts it
+  // What this rank would write to a checkpoint.
+  std::vector<PluginSession::OwnPiece> own_weights, own_moments;
 };
+
+/// Throws unless the ranks together write every element of `whole` once, with its value.
+inline void require_written_once(const RankCase& c, std::uint32_t data, const std::vector<RankResult>& of,
+                                 std::vector<PluginSession::OwnPiece> RankResult::*own,
+                                 const std::vector<TensorInfo>& infos, const Tensors& whole) {
+  std::map<std::string, std::vector<int>> times;
+  for (const auto& [name, values] : whole) times[name].resize(values.size());
+  for (std::uint32_t number = 0; number < of.size(); ++number) {
+    std::map<std::string, std::uint64_t> next;  // one range of each tensor
+    for (const PluginSession::OwnPiece& p : of[number].*own) {
+      const auto info =
+          std::find_if(infos.begin(), infos.end(), [&](const TensorInfo& t) { return t.name == p.name; });
+      const std::string what = p.name + " of rank " + std::to_string(number);
+      if (info == infos.end()) throw std::runtime_error(what + ": no such tensor");
+      const TensorPart part = part_of_tensor(*info, run_of(c, data, number).parallel, number % c.tensor);
+      if (p.rows != part.part_rows || p.cols != part.part_cols ||
+          p.values.size() > part.elements() - p.first || (next.count(p.name) && next[p.name] != p.first))
+        throw std::runtime_error(what + ": a piece of another part");
+      next[p.name] = p.first + p.values.size();
+      part.for_runs(p.first, p.values.size(), [&](std::uint64_t at, std::uint64_t element, std::uint64_t n) {
+        for (std::uint64_t i = 0; i < n; ++i) {
+          ++times[p.name][element + i];
+          if (whole.at(p.name)[element + i] != p.values[at - p.first + i])
+            throw std::runtime_error(what + ": another value at element " + std::to_string(element + i));
+        }
+      });
+    }
+  }
+  for (const auto& [name, all] : times)
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i] != 1)
+        throw std::runtime_error(name + ": element " + std::to_string(i) + " is written " +
+                                 std::to_string(all[i]) + " times");
+}
 
 inline Tensors weights_of(const ModelSpec& m) {
   Tensors weights;
@@ -120,7 +156,12 @@ RankResult train(const RankCase& c, std::uint32_t data, std::uint32_t steps) {
     }
     // Every rank sends the state and the weights of all of them.
     if (moment_count(c.optimizer) > 0) out.first_moments = session.save(TH_SCOPE_MOMENT1);
-    out.weights = session.save(trains_adapters(run) ? TH_SCOPE_ADAPTER : TH_SCOPE_WEIGHTS);
+    const std::uint32_t trained = trains_adapters(run) ? TH_SCOPE_ADAPTER : TH_SCOPE_WEIGHTS;
+    out.weights = session.save(trained);
+    if (data > 0) {
+      out.own_weights = session.save_own_part(trained);
+      if (moment_count(c.optimizer) > 0) out.own_moments = session.save_own_part(TH_SCOPE_MOMENT1);
+    }
     th_counters counters{};
     counters.struct_size = sizeof counters;
     th_error e = empty_error();
@@ -134,6 +175,13 @@ RankResult train(const RankCase& c, std::uint32_t data, std::uint32_t steps) {
     if (r.loss != of[0].loss || r.norm != of[0].norm || !(r.weights == of[0].weights) ||
         !(r.first_moments == of[0].first_moments))
       throw std::runtime_error("the ranks have different results");
+  if (data > 0) {
+    const RunSpec run = run_of(c, data, 0);
+    require_written_once(c, data, of, &RankResult::own_weights, all_tensors(m, run), of[0].weights);
+    if (moment_count(c.optimizer) > 0)
+      require_written_once(c, data, of, &RankResult::own_moments, state_tensors(m, run, 1),
+                           of[0].first_moments);
+  }
   return of[0];
 }
 

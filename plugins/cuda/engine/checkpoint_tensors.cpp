@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/executor/rank_operations.hpp"
 #include "core/step/buffer_names.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/host/host_loops.hpp"
@@ -153,26 +154,42 @@ void CheckpointTensors::write(std::size_t tensor, std::uint64_t first, std::uint
   }
 }
 
-void CheckpointTensors::read(std::size_t tensor, const Sink& to) {
-  if (quantized_.contains(tensor))
+void CheckpointTensors::read(std::size_t tensor, bool own_part, const Sink& to) {
+  if (quantized_.contains(tensor)) {
+    const Shard own = own_part
+                          ? executor::elements_to_write(program_, info(tensor), false, step::kNoBuffer, 0)
+                          : Shard{0, info(tensor).elements()};
     return quantized_.read(tensor, [&](std::uint64_t first, std::span<const float> values) {
-      to(first, values.size(), values.data());
+      const std::uint64_t begin = std::max(first, own.first),
+                          end = std::min(first + values.size(), own.first + own.count);
+      if (begin < end) to(begin, end - begin, values.data() + (begin - first));
     });
+  }
   const Location& p = locations_[tensor];
   const step::BufferId f32 = f32_weight(p), from = f32 == step::kNoBuffer ? p.param->weight : f32;
   const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
                       n = info(tensor).elements();
   // A rank may have no element of a small parameter, and then no master copy.
   const bool has_master = p.param->grad != step::kNoBuffer && program_[p.param->weight].dtype != DType::kF32;
-  if (ranks_ && (has_master ? program_.run.parallel.zero > 0 : program_[p.param->weight].whole > 0))
+  const bool sharded =
+      ranks_ && (has_master ? program_.run.parallel.zero > 0 : program_[p.param->weight].whole > 0);
+  Shard wanted{0, n};        // elements of the tensor
+  std::uint64_t before = 0;  // elements of the parameter before those in the buffer
+  if (own_part) {
+    wanted = executor::elements_to_write(program_, info(tensor), sharded, p.param->weight, p.first);
+    if (sharded)
+      before = trainhost::shard_of(step::whole_elements(program_, p.param->weight), ranks_->ranks(),
+                                   ranks_->rank())
+                   .first;
+  } else if (sharded)
     return gather(step::whole_elements(program_, p.param->weight), p.first, n,
                   has_master ? DType::kF32 : program_[p.param->weight].dtype,
                   has_master ? p.param->master : p.param->weight, to);
   // Needed only where weights exist in bf16 alone (inference): the staging buffer then has the bf16 values.
-  std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, n) : 0);
-  for (std::uint64_t done = 0; done < n; done += piece_) {
-    const std::uint64_t count = std::min(piece_, n - done);
-    const std::byte* at = fetch(from, (p.first + done) * element, count * element);
+  std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, wanted.count) : 0);
+  for (std::uint64_t done = wanted.first, end = wanted.first + wanted.count; done < end; done += piece_) {
+    const std::uint64_t count = std::min(piece_, end - done);
+    const std::byte* at = fetch(from, (p.first + done - before) * element, count * element);
     const float* out = reinterpret_cast<const float*>(at);
     if (!widened.empty()) {
       host::to_float(count, reinterpret_cast<const host::Half*>(at), widened.data());
@@ -203,17 +220,24 @@ void CheckpointTensors::write_state(std::uint32_t scope, const step::StateLocati
   }
 }
 
-void CheckpointTensors::read_state(std::uint32_t scope, const step::StateLocation& at, const Sink& to) {
-  if (ranks_ && program_.run.parallel.zero > 0)
+void CheckpointTensors::read_state(std::uint32_t scope, const step::StateLocation& at, bool own_part,
+                                   const Sink& to) {
+  const bool sharded = ranks_ && program_.run.parallel.zero > 0;
+  Shard wanted{0, at.info.elements()};
+  std::uint64_t before = 0;  // elements of the tensor before those in the buffer
+  if (own_part) {
+    wanted = executor::elements_to_write(program_, at.info, sharded, at.grad, at.first_element);
+    if (sharded) before = at.part.first;
+  } else if (sharded)
     return gather(step::whole_elements(program_, at.grad), at.first_element, at.info.elements(), DType::kF32,
                   at.buffer, to);
   const bool codes = at.form == step::StateLocation::Form::kCodes;
-  const std::uint64_t n = at.info.elements(), element = codes ? 1 : sizeof(float),
+  const std::uint64_t element = codes ? 1 : sizeof(float),
                       piece = codes ? std::min<std::uint64_t>(piece_, 1 << 16) : piece_;
-  std::vector<float> numbers(codes ? std::min(piece, n) : 0);
-  for (std::uint64_t done = 0; done < n; done += piece) {
-    const std::uint64_t count = std::min(piece, n - done);
-    const std::byte* from = fetch(at.buffer, at.byte + done * element, count * element);
+  std::vector<float> numbers(codes ? std::min(piece, wanted.count) : 0);
+  for (std::uint64_t done = wanted.first, end = wanted.first + wanted.count; done < end; done += piece) {
+    const std::uint64_t count = std::min(piece, end - done);
+    const std::byte* from = fetch(at.buffer, at.byte + (done - before) * element, count * element);
     if (codes)
       executor::decode_numbers(scope, {reinterpret_cast<const std::uint8_t*>(from), count}, numbers.data());
     to(done, count, codes ? numbers.data() : reinterpret_cast<const float*>(from));

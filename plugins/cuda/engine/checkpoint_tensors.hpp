@@ -49,13 +49,14 @@ class CheckpointTensors {
   using Sink = std::function<void(std::uint64_t first, std::uint64_t n, const float* data)>;
   /// Calls `to` for consecutive pieces of the weight; data is valid only during the call. What is divided
   /// among the ranks comes from all of them, which call it together: state under ZeRO, weights under ZeRO 3,
-  /// and under ZeRO 1 and 2 those with a master copy.
-  void read(std::size_t tensor, const Sink& to);
+  /// and under ZeRO 1 and 2 those with a master copy. own_part: only what executor::elements_to_write() says, from
+  /// this rank alone.
+  void read(std::size_t tensor, bool own_part, const Sink& to);
   /// The same for a tensor of optimizer state. Errors: abi::StatusError (TH_E_ARG) for a number that is no
   /// 8-bit moment.
   void write_state(std::uint32_t scope, const step::StateLocation& at, std::uint64_t first,
                    std::span<const float> values);
-  void read_state(std::uint32_t scope, const step::StateLocation& at, const Sink& to);
+  void read_state(std::uint32_t scope, const step::StateLocation& at, bool own_part, const Sink& to);
   /// Elements of the staging buffer: the largest n that write() copies at once.
   std::uint64_t piece() const { return piece_; }
 

@@ -171,6 +171,8 @@ void Instance::step(const th_step& in, th_step_out& out) {
 void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
   use_device();
   require_complete_update();
+  const bool own_part = scope & TH_SAVE_OWN_PART;
+  scope &= ~TH_SAVE_OWN_PART;
   require_known_scope(scope);
   const auto send = [&sink](th_tensor t) {
     return [&sink, t](std::uint64_t first, std::uint64_t n, const float* data) mutable {
@@ -181,12 +183,12 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
   };
   if (executor::is_state_scope(scope)) {
     for (const step::StateLocation& at : state_.of(scope))
-      tensors_.read_state(scope, at, send(executor::describe_tensor(at.info)));
+      tensors_.read_state(scope, at, own_part, send(executor::describe_tensor(at.info)));
     return;
   }
   for (std::size_t i = 0; i < tensors_.count(); ++i)
     if (executor::is_in_scope(tensors_.info(i), scope))
-      tensors_.read(i, send(executor::describe_tensor(tensors_.info(i))));
+      tensors_.read(i, own_part, send(executor::describe_tensor(tensors_.info(i))));
 }
 
 void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {

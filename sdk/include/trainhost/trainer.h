@@ -17,6 +17,12 @@
                              * except state that is factored or of 8 bits (core/model/optimizer_state.hpp) */
 #define TH_SCOPE_MOMENT2 4u /* second Adam moment; likewise */
 
+/* With a scope, in save(): only the elements that this rank has to write, so that the ranks of a run together write
+ * every element once. Sends nothing to other ranks and needs none of them. dim, first and count of th_tensor are
+ * those of the tensor-parallel part of the tensor that the rank has; one range per tensor, in pieces, or none. Of
+ * trainers for runs of several ranks. Since 1.1. */
+#define TH_SAVE_OWN_PART 0x100u
+
 /* A tensor or a part of it: elements [first, first + count) in row-major order. */
 typedef struct th_tensor {
   uint32_t struct_size, dtype; /* TH_DT_* of the elements at data */

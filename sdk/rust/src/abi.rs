@@ -127,6 +127,7 @@ pub const TH_SCOPE_WEIGHTS: u32 = 1;
 pub const TH_SCOPE_ADAPTER: u32 = 2;
 pub const TH_SCOPE_MOMENT1: u32 = 3;
 pub const TH_SCOPE_MOMENT2: u32 = 4;
+pub const TH_SAVE_OWN_PART: u32 = 0x100;
 pub const TH_STEP_EVALUATE: u32 = 1;
 
 #[repr(C)]

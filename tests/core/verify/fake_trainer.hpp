@@ -131,6 +131,10 @@ class Session : public plugin::Session {
               piece.size() - t.dim[1]});
     }
   }
+  void save_own_part(plugin::Scope scope,
+                     const std::function<void(const plugin::TensorPiece&)>& sink) override {
+    save(scope, sink);
+  }
   plugin::Counters counters() override { return c_; }
   std::string info(const std::string&) override { return ""; }
   std::optional<double> metric(const std::string& key) override {

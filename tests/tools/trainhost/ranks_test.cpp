@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_parallel_run_goes_on_with_the_same_bits_and_with_o
   }
 }
 
-// Checkpoints have the form of those of one process: another number of ranks goes on from them.
+// Another number of ranks, also one, goes on from the files of all.
 BOOST_DATA_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks,
                      boost::unit_test::data::make({1, 3}), zero) {
   const TemporaryDirectory tmp;
@@ -401,6 +401,54 @@ BOOST_AUTO_TEST_CASE(a_process_that_hangs_is_named_after_the_timeout) {
   BOOST_TEST(has(r.err, "waited 5 s in"), r.err);
   BOOST_TEST(has(r.err, "for rank 1"), r.err);
   intact_and_gone(tmp / "run");
+}
+
+/// The write calls of rank 1 to its files of a checkpoint end with `action` (tools/fault_tests/inject.c).
+RunOptions with_failing_writes(int ranks, const std::string& action) {
+  RunOptions o = under_mpirun(ranks);
+  const std::string script =
+      "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then export ASAN_OPTIONS=verify_asan_link_order=0 "
+      "FAULT_NAMES=pwrite "
+      "FAULT_PATH=-rank-1-of- FAULT_CALL=2 FAULT_FROM=1 FAULT_ACTION=" +
+      action + " LD_PRELOAD=" TRAINHOST_BINARY_DIR "/lib/fault_injection.so; fi; exec \"$@\"";
+  o.launcher.insert(o.launcher.end(), {"sh", "-c", script, "sh"});
+  return o;
+}
+
+struct Failure {
+  const char *action, *background, *says;
+};
+std::ostream& operator<<(std::ostream& o, const Failure& f) { return o << f.action << ' ' << f.background; }
+
+// ENOSPC, and a process that ends in the middle of a write.
+BOOST_DATA_TEST_CASE(a_process_that_cannot_write_its_part_leaves_the_checkpoint_before,
+                     boost::unit_test::data::make(std::vector<Failure>{
+                         {"28", "false", "weights-rank-1-of-3.safetensors: No space left on device"},
+                         {"28", "true", "weights-rank-1-of-3.safetensors: No space left on device"},
+                         {"half", "false", "rank 1"}}),
+                     f) {
+  const TemporaryDirectory tmp;
+  const std::vector<std::string> sets = {"parallel.zero=1", "output.checkpoint_every=4",
+                                         std::string("output.async_checkpoints=") + f.background,
+                                         "optimizer.schedule=\"constant\""};
+  const auto run = [&](int steps, const RunOptions& o, bool resumes) {
+    std::vector<std::string> more = sets;
+    if (resumes) more.push_back("--resume");
+    return run_program(small_run(tmp / "run", steps, more), o);
+  };
+  BOOST_REQUIRE(run(4, under_mpirun(3), false).code == 0);
+  const Outcome r = run(40, with_failing_writes(3, f.action), true);
+  BOOST_TEST(r.code != 0, r.err);
+  BOOST_TEST(r.seconds < 15);
+  BOOST_TEST(has(r.err, f.says), r.err);
+  if (*f.action == '2') {
+    BOOST_TEST(count(r.err, "trainhost: ") == 1u, r.err);
+    BOOST_TEST(has(r.err, "trainhost: rank 1 on "), r.err);
+    BOOST_TEST(std::distance(fs::directory_iterator(tmp / "run/checkpoints"), {}) == 2);  // step-4, latest
+  }
+  const Outcome again = run(8, under_mpirun(2), true);
+  BOOST_TEST(again.code == 0, again.err);
+  BOOST_TEST(steps_of(tmp / "run").size() == 8u);
 }
 
 // Weight decay multiplies the weights by -99 in each step, until they overflow.
