@@ -31,9 +31,14 @@ struct RecordStats {
   std::vector<std::string> missing_tokens;  // special tokens of the template that the vocabulary lacks
 };
 
-/// Statistics over all files. Memory: 12 bytes per document. Errors: those of open_source() for records; a
-/// file without records is one.
-RecordStats record_stats(const RecordToolOptions& o);
+struct RecordStatsOfFiles {
+  RecordStats all;                 // of all files together: duplicates may be in different files
+  std::vector<RecordStats> files;  // in the order of the options; the broken records are listed in `all`
+};
+
+/// Statistics over all files. Memory: 12 bytes per document, and the same per document of the largest file.
+/// Errors: those of open_source() for records; a file without records is one.
+RecordStatsOfFiles record_stats(const RecordToolOptions& o);
 
 struct LongestRecord {
   std::uint64_t tokens = 0, records = 0;  // of the longest document; read until the end, or until `enough`

@@ -84,11 +84,27 @@ std::string stats_table(const data::RecordStats& s, const DataStatsArguments& a)
          (s.counts.broken ? "\n" + s.counts.message() + "\n" : "");
 }
 
-JsonValue stats_json(const data::RecordStats& s) {
-  JsonValue histogram = JsonValue::array();
-  for (std::size_t i = 0; i < s.histogram.size(); ++i)
-    if (s.histogram[i])
-      histogram.push_back({{"from", i ? std::uint64_t{1} << (i - 1) : 0}, {"documents", s.histogram[i]}});
+/// A row per file, and one of all.
+std::string files_table(const data::RecordStatsOfFiles& s, const DataStatsArguments& a) {
+  report::Table t(a.seq_len ? "lrrrrrrr" : "lrrrrrr");
+  const auto row = [&](std::vector<std::string> cells, const std::string& truncated) {
+    if (a.seq_len) cells.push_back(truncated);
+    t.row(std::move(cells));
+  };
+  row({"file", "documents", "tokens", "in the loss", "median", "longest", "duplicates"}, "truncated");
+  const auto row_of = [&](const std::string& name, const data::RecordStats& f) {
+    row({name, format_count(f.documents), format_count(f.tokens), share(f.counted, f.tokens),
+         format_count(f.median), format_count(f.longest), format_count(f.duplicates)},
+        format_count(f.truncated));
+  };
+  for (std::size_t i = 0; i < s.files.size(); ++i) row_of(escaped(a.files[i], 4096), s.files[i]);
+  t.rule();
+  row_of("total", s.all);
+  return t.str({.width = report::output_width(), .drop = {4, 6, 5, 3}});
+}
+
+/// Members that a file has too.
+JsonValue counts_json(const data::RecordStats& s) {
   return {{"documents", s.documents},
           {"tokens", s.tokens},
           {"counted", s.counted},
@@ -101,11 +117,26 @@ JsonValue stats_json(const data::RecordStats& s) {
           {"truncated", s.truncated},
           {"truncated_tokens", s.truncated_tokens},
           {"untrained", s.untrained},
-          {"broken", s.counts.broken},
-          {"broken_records", JsonValue(s.counts.first_broken)},
-          {"chat_template", s.chat_template},
-          {"missing_tokens", JsonValue(s.missing_tokens)},
-          {"histogram", histogram}};
+          {"broken", s.counts.broken}};
+}
+
+JsonValue stats_json(const data::RecordStatsOfFiles& s, const DataStatsArguments& a) {
+  JsonValue histogram = JsonValue::array(), files = JsonValue::array();
+  for (std::size_t i = 0; i < s.all.histogram.size(); ++i)
+    if (s.all.histogram[i])
+      histogram.push_back({{"from", i ? std::uint64_t{1} << (i - 1) : 0}, {"documents", s.all.histogram[i]}});
+  for (std::size_t i = 0; i < s.files.size(); ++i) {
+    JsonValue file = counts_json(s.files[i]);
+    file["file"] = a.files[i];
+    files.push_back(std::move(file));
+  }
+  JsonValue all = counts_json(s.all);
+  all["broken_records"] = JsonValue(s.all.counts.first_broken);
+  all["chat_template"] = s.all.chat_template;
+  all["missing_tokens"] = JsonValue(s.all.missing_tokens);
+  all["histogram"] = histogram;
+  all["files"] = files;
+  return all;
 }
 
 /// Lines stay, other control characters are escaped: a record must not control the terminal.
@@ -160,11 +191,11 @@ Exit run(const DataStatsArguments& a) {
   if (names_run(a)) return stats_of_run(a);
   data::RecordToolOptions o = options_of(a, records::OnError::kSkip);
   o.seq_len = a.seq_len;
-  const data::RecordStats s = data::record_stats(o);
+  const data::RecordStatsOfFiles s = data::record_stats(o);
   if (a.common.json)
-    fmt::print(result_stream(), "{}\n", stats_json(s).dump(2));
+    fmt::print(result_stream(), "{}\n", stats_json(s, a).dump(2));
   else
-    fmt::print("{}", stats_table(s, a));
+    fmt::print("{}{}", s.files.size() > 1 ? files_table(s, a) + "\n" : "", stats_table(s.all, a));
   return Exit::kDone;
 }
 

@@ -438,7 +438,7 @@ BOOST_AUTO_TEST_CASE(statistics_count_lengths_duplicates_and_truncation) {
   o.files = {f.text("a.jsonl", lines)};
   o.records.chat_template = "zephyr", o.records.on_error = records::OnError::kSkip;
   o.seq_len = 35;
-  const RecordStats s = record_stats(o);
+  const RecordStats s = record_stats(o).all;
   BOOST_TEST(s.documents == 10u);
   BOOST_TEST(s.shortest == 35u);
   BOOST_TEST(s.longest == 39u);
@@ -458,6 +458,31 @@ BOOST_AUTO_TEST_CASE(statistics_count_lengths_duplicates_and_truncation) {
   check_says(failure([&] { show_records(o, 11, 1); }), {"no record 11", "have 10"});
   o.files = {f.text("a.txt", "x")};
   check_says(failure([&] { record_stats(o); }), {"a.txt", "has no records", "data info"});
+}
+
+BOOST_AUTO_TEST_CASE(statistics_of_several_files_add_up_and_find_duplicates_across_them) {
+  const Folder f;
+  RecordToolOptions o;
+  o.files = {f.text("a.jsonl", chat("q", "a") + chat("q", "a") + chat("q", "bbb")),
+             f.text("b.jsonl", "{]\n" + chat("q", "a") + chat("q", "ccccc"))};
+  o.records.chat_template = "zephyr", o.records.on_error = records::OnError::kSkip;
+  const RecordStatsOfFiles s = record_stats(o);
+  BOOST_REQUIRE(s.files.size() == 2u);
+  const RecordStats &a = s.files[0], &b = s.files[1];
+  BOOST_TEST(a.documents == 3u);
+  BOOST_TEST(b.documents == 2u);
+  BOOST_TEST(s.all.documents == 5u);
+  BOOST_TEST(s.all.tokens == a.tokens + b.tokens);
+  BOOST_TEST(s.all.counted == a.counted + b.counted);
+  BOOST_TEST(a.duplicates == 1u);
+  BOOST_TEST(b.duplicates == 0u);
+  BOOST_TEST(s.all.duplicates == 2u);
+  BOOST_TEST(a.counts.broken == 0u);
+  BOOST_TEST(b.counts.broken == 1u);
+  BOOST_TEST(s.all.counts.first_broken.size() == 1u);
+  BOOST_TEST(a.longest == 37u);
+  BOOST_TEST(s.all.longest == b.longest);
+  BOOST_TEST(s.all.median == 35u + 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

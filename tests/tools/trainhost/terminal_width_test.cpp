@@ -65,6 +65,7 @@ BOOST_AUTO_TEST_CASE(no_line_of_a_table_is_wider_than_the_terminal) {
            std::string("verify --only MEM-001,MEM-002"),
            std::string("data info text.txt"),
            std::string("data stats records.jsonl"),
+           std::string("data stats records.jsonl records.jsonl --seq-len 8"),
            std::string("data stats mixture.toml"),
            std::string("eval run --data text.txt --compare run"),
            std::string("help"),
