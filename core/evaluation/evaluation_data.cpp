@@ -109,6 +109,13 @@ EvaluationData read_evaluation_data(const fs::path& file, const tokenizer::Token
   EvaluationData d;
   d.file = file;
   data::refuse_tables(file);
+  if (!options.shots_from.empty()) {
+    data::refuse_tables(options.shots_from);
+    if (!data::is_record_file(options.shots_from) ||
+        !first_record_has_choices(options.shots_from, options.choice_keys))
+      throw usage_error("data file " + data::in_quotes(options.shots_from) + " has no questions with choices",
+                        "--shots-from FILE names a file as those that are evaluated");
+  }
   if (file.extension() == ".bin")
     throw usage_error(
         "data file " + data::in_quotes(file) + " contains token ids; eval reads texts and records",

@@ -20,6 +20,8 @@ struct EvaluationOptions {
   records::ChoiceKeys choice_keys;
   std::string delimiter = " ";         // between question and choice
   std::string question_format = "{}";  // {} is replaced by the question
+  std::uint32_t shots = 0;           // answered questions before each question, from the begin of shots_from
+  std::filesystem::path shots_from;  // "" = the file itself, without the question that is asked
 };
 
 enum class FileKind { kText, kRecords, kQuestions };

@@ -73,12 +73,51 @@ ScoredText choice_ids(const tokenizer::Tokenizer& tokenizer, std::string context
   return t;
 }
 
+std::vector<std::string> answered_questions(const fs::path& evaluated, const EvaluationOptions& o) {
+  const bool own = o.shots_from.empty();
+  const fs::path path = own ? evaluated : o.shots_from;
+  const std::size_t wanted = std::size_t{o.shots} + own;
+  struct Enough {};  // ends the reading
+  const data::InputFile file(path);
+  const auto reader = records::open_records(data::reader_of(file),
+                                            records::format_of(path.filename().string()), path.string());
+  std::vector<std::string> shots;
+  records::ChoiceRecord record;
+  records::RecordCounts counts;
+  try {
+    records::read_objects(
+        *reader, o.records.on_error, counts,
+        [&](const JsonValue& object) { record = records::choice_record_of(object, o.choice_keys); },
+        [&](const Where&) {
+          shots.push_back(with_question(o.question_format, record.question) + o.delimiter +
+                          record.choices[record.answer] + "\n\n");
+          if (shots.size() == wanted) throw Enough{};
+        });
+  } catch (const Enough&) {
+  }
+  if (shots.size() < wanted)
+    throw usage_error("data file " + data::in_quotes(path) + " has " + format_count(shots.size()) +
+                          " questions, too few for --shots " + std::to_string(o.shots) +
+                          (own ? " before each other question" : ""),
+                      own ? "--shots-from FILE takes the examples from another file" : "");
+  return shots;
+}
+
 void read_questions(EvaluationData& d, const tokenizer::Tokenizer& tokenizer, const EvaluationOptions& o) {
   const data::InputFile file(d.file);
   const auto reader = records::open_records(data::reader_of(file),
                                             records::format_of(d.file.filename().string()), d.file.string());
   records::ChoiceRecord record;
   std::uint64_t number = 0;
+  const std::vector<std::string> shots = o.shots ? answered_questions(d.file, o) : std::vector<std::string>();
+  // The first ones; of the file itself without the question that is asked.
+  const auto examples_before = [&](std::uint64_t question) {
+    std::string all;
+    std::uint32_t count = 0;
+    for (std::size_t i = 0; i < shots.size() && count < o.shots; ++i)
+      if (!o.shots_from.empty() || i != question) all += shots[i], ++count;
+    return all;
+  };
   records::read_objects(
       *reader, o.records.on_error, d.counts,
       [&](const JsonValue& object) { record = records::choice_record_of(object, o.choice_keys); },
@@ -88,10 +127,11 @@ void read_questions(EvaluationData& d, const tokenizer::Tokenizer& tokenizer, co
         Job job;
         job.entry = d.questions.size();
         bool truncated = false;
+        const std::string context =
+            examples_before(q.record) + with_question(o.question_format, record.question);
         for (const std::string& choice : record.choices) {
           bool this_one = false;
-          job.texts.push_back(choice_ids(tokenizer, with_question(o.question_format, record.question),
-                                         o.delimiter + choice, o.window, this_one));
+          job.texts.push_back(choice_ids(tokenizer, context, o.delimiter + choice, o.window, this_one));
           truncated |= this_one;
           q.characters.push_back(count_characters(choice));
           q.bytes.push_back(choice.size());

@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "core/evaluation/evaluation_data.hpp"
 
@@ -18,6 +19,12 @@ bool first_record_has_choices(const std::filesystem::path& file, const records::
 /// if no id is scored, or more than `window`.
 ScoredText choice_ids(const tokenizer::Tokenizer& tokenizer, std::string context, std::string choice,
                       std::uint32_t window, bool& truncated);
+
+/// The first EvaluationOptions::shots questions of a file, and one more if they are from the evaluated file
+/// itself, each with its answer as it precedes a question: formatted, delimiter, answer, empty line. Throws
+/// usage_error if the file has fewer questions, or a broken one before the last of them.
+std::vector<std::string> answered_questions(const std::filesystem::path& evaluated,
+                                            const EvaluationOptions& o);
 
 /// Fills questions, jobs and counts of `d`.
 void read_questions(EvaluationData& d, const tokenizer::Tokenizer& tokenizer, const EvaluationOptions& o);

@@ -113,6 +113,8 @@ struct EvalArguments {
   std::string on_error = "stop";
   std::vector<std::string> keys;  // NAME=KEY
   std::string delimiter = " ", question_format = "{}";
+  std::uint32_t shots = 0;
+  std::string shots_from;                // file; "" = that of the question
   std::uint32_t window = 0, stride = 0;  // 0 = by the run or the model; half of the window
   std::uint32_t batch = 8, threads = 0;
 };

@@ -162,6 +162,7 @@ Exit run(const EvalArguments& a) {
                JsonValue{{"schema", "trainhost.eval/1"},
                          {"window", settings.options.window},
                          {"stride", settings.options.stride},
+                         {"shots", std::uint64_t{a.shots}},
                          {"models", of_models},
                          {"files", files},
                          {"memory", JsonValue{{"predicted_bytes", predicted},

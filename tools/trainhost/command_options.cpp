@@ -389,6 +389,12 @@ void add_eval(Parser& p) {
   add_text(*app, "--question-format", a->question_format, "TEXT",
            "Put the question in place of {} in this text; \\n is an end of line [{}].");
   add_text(*app, "--delimiter", a->delimiter, "TEXT", "Put this text between question and choice [a space].");
+  app->add_option("--shots", a->shots,
+                  "Put the first N other questions with their answers before each question [0].")
+      ->option_text("N")
+      ->check(whole_number(0, 1000));
+  add_text(*app, "--shots-from", a->shots_from, "FILE",
+           "Take the questions of --shots from this file [that of the question].");
   app->add_option("--on-error", a->on_error, "Stop at broken records, or leave them out [stop].")
       ->option_text("stop|skip")
       ->check(CLI::IsMember({"stop", "skip"}));

@@ -63,6 +63,9 @@ EvalSettings eval_settings(const EvalArguments& a) {
   set_keys(a.keys, keys);
   o.window = a.window, o.stride = a.stride;
   o.delimiter = a.delimiter;
+  o.shots = a.shots, o.shots_from = a.shots_from;
+  if (!a.shots && !a.shots_from.empty())
+    throw usage_error("--shots-from has no effect without --shots", "--shots 5 takes the first five");
   o.question_format = a.question_format;
   for (std::size_t at; (at = o.question_format.find("\\n")) != std::string::npos;)
     o.question_format.replace(at, 2, "\n");

@@ -122,6 +122,31 @@ BOOST_AUTO_TEST_CASE(white_space_between_question_and_choice_belongs_to_the_choi
   BOOST_TEST((d.questions[0].bytes == std::vector<std::size_t>{2, 2}));
 }
 
+BOOST_AUTO_TEST_CASE(answered_questions_precede_each_question_but_their_own) {
+  const std::string three =
+      "{\"question\": \"one\", \"choices\": [\"x\", \"y\"], \"answer\": 1}\n"
+      "{\"question\": \"two\", \"choices\": [\"x\", \"z\"], \"answer\": 0}\n"
+      "{\"question\": \"six\", \"choices\": [\"v\", \"w\"], \"answer\": 0}\n";
+  options.question_format = "Q: {}\nA:", options.shots = 1;
+  EvaluationData d = read("a.jsonl", three);
+  BOOST_REQUIRE(d.jobs.size() == 3u);
+  BOOST_TEST(text_of(d.jobs[0].texts[0], false) == "Q: two\nA: x\n\nQ: one\nA: x");
+  BOOST_TEST(text_of(d.jobs[1].texts[1], false) == "Q: one\nA: y\n\nQ: two\nA: z");
+  BOOST_TEST(text_of(d.jobs[2].texts[1], false) == "Q: one\nA: y\n\nQ: six\nA: w");
+  BOOST_TEST(text_of(d.jobs[2].texts[1], true) == " w");
+  options.shots = 3;
+  BOOST_TEST(has(error("a.jsonl", three), "has 3 questions, too few for --shots 3"));
+  // From another file even the same question is an example.
+  options.shots_from = t.write("train.jsonl", three);
+  d = read("b.jsonl", three);
+  BOOST_TEST(text_of(d.jobs[0].texts[0], false) ==
+             "Q: one\nA: y\n\nQ: two\nA: x\n\nQ: six\nA: v\n\nQ: one\nA: x");
+  options.shots_from = t.write("train.txt", "no questions");
+  BOOST_TEST(has(error("b.jsonl", three), "has no questions with choices"));
+  options.shots_from.clear(), options.shots = 1;
+  BOOST_TEST(has(error("c.jsonl", "{]\n" + three), "c.jsonl:1:2"));
+}
+
 BOOST_AUTO_TEST_CASE(the_beginning_of_a_question_is_dropped_where_it_does_not_fit) {
   options.window = 4, options.stride = 2;
   const EvaluationData d = read("a.jsonl",
