@@ -28,6 +28,25 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// FLOP/s of FMAs on registers, all threads.
+double fma_peak(ThreadPool& pool) {
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    std::vector<double> flops(pool.threads() * 8);
+    const double start = seconds();
+    pool.run(pool.threads(), [&](std::uint32_t t, std::uint32_t) {
+      float sum = 0;
+      do flops[t * 8] += select_kernels().fma_loop(4096, &sum);
+      while (seconds() - start < 0.02);
+    });
+    const double elapsed = seconds() - start;
+    double sum = 0;
+    for (double f : flops) sum += f;
+    best = std::max(best, sum / elapsed);
+  }
+  return best;
+}
+
 struct Shape {
   std::uint64_t tokens, n, k;
   const char* what;
@@ -74,22 +93,26 @@ int main(int argc, char** argv) {
   std::size_t tables = 0;
   const Bf16Kernels* const* bf16 = runnable_bf16_kernels(&tables);
   FlushDenormals mode;
-  std::printf("%s, OpenBLAS %s, %u threads; GFLOP/s of forward, dx, dw\n", select_kernels().name,
-              openblas_core().c_str(), threads);
+  const bool own = select_own_products(select_kernels());
+  const double peak = fma_peak(pool) * 1e-9;
+  std::printf(
+      "%s, %s, %u threads, FMA peak %.0f GFLOP/s; GFLOP/s of forward, dx, dw; fractions of the peak\n",
+      select_kernels().name, own ? "own products" : ("OpenBLAS " + openblas_core()).c_str(), threads, peak);
   for (const Shape& s : kShapes)
     for (std::size_t table = 0; table <= tables; ++table) {
       const Bf16Kernels* packed = table ? bf16[table - 1] : nullptr;
       if (packed && !packed->native && table + 1 < tables && bf16[table]->native == false)
         continue;  // of the tables that multiply bf16 in f32, only the widest
       program.run.compute = packed ? DType::kBF16 : DType::kF32;
-      OpContext ctx{program, space, pool, select_kernels(), {}, {}, 0, packed};
+      OpContext ctx{program, space, pool, select_kernels(), {}, {}, 0, packed, own};
       double best[3] = {1e9, 1e9, 1e9};
       for (int rep = 0; rep < 8; ++rep) measure(ctx, s, best);
       const double flops =
           2e-9 * static_cast<double>(s.tokens) * static_cast<double>(s.n) * static_cast<double>(s.k);
-      std::printf("  %-18s %-16s %7.0f %7.0f %7.0f\n", s.what,
+      std::printf("  %-18s %-16s %7.0f %7.0f %7.0f   %.2f %.2f %.2f\n", s.what,
                   packed ? (std::string("bf16 ") + packed->name).c_str() : "fp32", flops / best[0],
-                  flops / best[1], flops / best[2]);
+                  flops / best[1], flops / best[2], flops / best[0] / peak, flops / best[1] / peak,
+                  flops / best[2] / peak);
       std::fflush(stdout);
     }
 }

@@ -46,8 +46,8 @@ inline std::uint64_t max_bf16_block_floats(std::uint64_t m, std::uint64_t n, std
 
 // ---- f32 products and attention
 
-/// Weights up to this many elements (4 MiB packed) are multiplied by the trainer's own small products, larger
-/// ones by OpenBLAS, which is about as fast there.
+/// Weights up to this many elements (4 MiB packed) are multiplied by the small products, larger ones by the
+/// large products or by OpenBLAS.
 inline constexpr std::uint64_t kSmallWeight = 1u << 20;
 inline bool small_weight(std::uint64_t n, std::uint64_t k) { return k == 0 || n <= kSmallWeight / k; }
 
@@ -121,11 +121,17 @@ inline std::uint32_t query_block(const TrainerTraits& p) {
 inline std::uint64_t packed_tile_floats(const TrainerTraits& p, std::uint64_t head_dim) {
   return ((p.attention_tile_k + kWidestPanel) * (head_dim + kWidestPanel) + 15) / 16 * 16;
 }
-/// Copies for one product, three packed tiles, two floats per query of a block, and one per query of a group
+/// Large products: which block of the right operand a thread has packed (16 floats, one cache line), that
+/// block, and a group of rows of the left operand. engine/large_product.cpp divides it.
+inline constexpr std::uint64_t kLargeWork = 16 + kLargePanels + kLargeStrips;
+/// What a product needs of one thread's part: the maximum, because one product runs at a time.
+inline constexpr std::uint64_t kThreadProductWork = std::max(kProductWork, kLargeWork);
+static_assert(kThreadProductWork % 16 == 0, "the parts of two threads share no cache line");
+/// Work of one product, three packed tiles, two floats per query of a block, and one per query of a group
 /// of heads.
 inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0;
-  return kProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock +
+  return kThreadProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock +
          (group * r.seq_len + 15) / 16 * 16;
 }
 inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {

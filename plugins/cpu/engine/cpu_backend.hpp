@@ -22,6 +22,11 @@ class CpuBackend final : public executor::Backend {
   OpContext& context() { return ctx_; }
 
  private:
+  template <class Work>
+  double rate_of(std::uint64_t ns, Work&& work);
+  double fma_flops(std::uint64_t ns);
+  double bf16_flops(std::uint64_t ns);
+
   ThreadPool pool_;
   OpContext ctx_;
 };

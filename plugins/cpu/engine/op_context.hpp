@@ -38,6 +38,7 @@ struct OpContext {
   std::vector<double> partials;                // partial sums, one per task; added in the order of the tasks
   step::BufferId workspace = step::kNoBuffer;  // layout: common/workspace.hpp
   const Bf16Kernels* bf16 = nullptr;           // null: products in f32
+  bool own_products = true;                    // large products in f32 by large_product.hpp, else by OpenBLAS
 
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }

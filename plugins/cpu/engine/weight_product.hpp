@@ -1,7 +1,7 @@
 // Products with weights, and gradients of weights: row-major f32, divided into tiles that one thread each
-// computes. The tiles and the choice between OpenBLAS, the trainer's small products
-// (kernels/small_product.hpp) and bf16 products (bf16_product.hpp) depend only on shape and precision, so the
-// bits do not depend on the number of threads.
+// computes. The choice between small products (kernels/small_product.hpp), large ones (large_product.hpp, or
+// OpenBLAS) and bf16 products (bf16_product.hpp) depends only on shape, precision and kernel set, so the bits
+// do not depend on the number of threads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "plugins/cpu/engine/bf16_product.hpp"
+#include "plugins/cpu/engine/large_product.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 
 namespace trainhost::cpu {
@@ -58,15 +59,14 @@ std::uint64_t pack_weight(OpContext& ctx, Right side, std::uint64_t n, std::uint
 template <class Before>
 void product_with_weight(OpContext& ctx, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k,
                          const float* a, const float* w, bool add, float* c, Before&& before) {
-  if (ctx.bf16) {
-    const TileHook hook = {[](void* f, Range rows, Range cols) {
-                             (*static_cast<std::remove_reference_t<Before>*>(f))(rows, cols);
-                           },
-                           const_cast<void*>(static_cast<const void*>(std::addressof(before)))};
-    const bool t = side == Right::kTransposed;
-    return bf16_product(ctx, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c, hook);
-  }
+  const bool t = side == Right::kTransposed;
+  const TileHook hook = {[](void* f, Range rows, Range cols) {
+                           (*static_cast<std::remove_reference_t<Before>*>(f))(rows, cols);
+                         },
+                         const_cast<void*>(static_cast<const void*>(std::addressof(before)))};
+  if (ctx.bf16) return bf16_product(ctx, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c, hook);
   if (!small_weight(n, k)) {
+    if (ctx.own_products) return large_product(ctx, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c, hook);
     const Grid g = large_grid(m, n);
     ctx.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
       const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
@@ -107,6 +107,12 @@ void weight_gradient(OpContext& ctx, std::uint64_t n, std::uint64_t k, std::uint
   if (ctx.bf16) {
     bf16_product(ctx, n, k, tokens, {dy, n, true}, {x, k, true}, !overwrite, grad);
     return ctx.pool.run(more, [&](std::uint32_t i, std::uint32_t) { more_task(i); });
+  }
+  if (ctx.own_products && !small_weight(n, k)) {
+    const auto call = [](void* f, std::uint32_t i) { (*static_cast<std::remove_reference_t<More>*>(f))(i); };
+    return large_product(
+        ctx, n, k, tokens, {dy, n, true}, {x, k, true}, !overwrite, grad, {},
+        {more, call, const_cast<void*>(static_cast<const void*>(std::addressof(more_task)))});
   }
   const GradientSplit split = gradient_split(n, k, tokens);
   ctx.pool.run(split.tasks() + more, [&](std::uint32_t i, std::uint32_t worker) {

@@ -65,8 +65,20 @@ inline constexpr std::uint64_t kProductInner = 128, kProductSide = 256;
 /// Floats of workspace that product() may use: one copy of this size per operand.
 inline constexpr std::uint64_t kProductWork = 2 * kProductInner * (kProductSide + 16);
 
+/// A large product processes at most this many inner elements and columns at a time: a packed block of 576
+/// KiB, which stays in an L2 cache of 1 MiB. The rows of the left operand are packed in groups.
+inline constexpr std::uint64_t kLargeInner = 384, kLargeColumns = 384, kLargeGroup = 48;
+/// Rows and columns of a tile of C are multiples of these: whole register tiles of every instruction set.
+inline constexpr std::uint64_t kLargeRowStep = 12, kLargeColumnStep = 32;
+/// Floats behind the packed rows, which vectors of the last row may overwrite.
+inline constexpr std::uint64_t kLargeSlack = 16;
+inline constexpr std::uint64_t kLargePanels = kLargeInner * kLargeColumns;
+inline constexpr std::uint64_t kLargeStrips = kLargeInner * kLargeGroup + kLargeSlack;
+
 struct Kernels {
   const char* name;  // "scalar", "avx2", "avx512"
+  // Large products by large_product() (true) or by OpenBLAS: the one that was faster (plugins/cpu/README.md).
+  bool own_large_products;
 
   // y[r] = x[r] * rstd[r] * w, rstd = 1/sqrt(mean(x^2) + eps).  x, y: [rows, n], packed. x may be y.
   void (*rms_norm)(std::uint64_t rows, std::uint64_t n, const float* x, const float* w, float eps, float* y,
@@ -148,6 +160,18 @@ struct Kernels {
                          const float* packed, std::uint64_t packed_k, std::uint64_t width, bool add, float* c,
                          std::uint64_t ldc);
 
+  // Packs b[n,k], or b[k,n] if inner_is_row, for large_product(): n <= kLargeColumns, k <= kLargeInner.
+  // panels: kLargePanels floats.
+  void (*large_pack)(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, bool inner_is_row,
+                     float* panels);
+  // C[m,n] = A[m,k] times packed panels (+ C if add); A is a[k,m] if inner_is_row. strips: kLargeStrips
+  // floats.
+  void (*large_product)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
+                        bool inner_is_row, const float* panels, bool add, float* c, std::uint64_t ldc,
+                        float* strips);
+  // Runs FMAs on registers and returns their FLOPs: the peak of a core. *use receives their sum.
+  double (*fma_loop)(std::uint64_t rounds, float* use);
+
   // out[i] = table[code i] * scale of its block of 64 elements; code 2i is in the high half of codes[i]. n
   // elements from the start of a block; table has 16 values, scales one per block.
   void (*dequantize_nf4)(std::uint64_t n, const unsigned char* codes, const float* table, const float* scales,
@@ -191,6 +215,10 @@ struct Kernels {
 /// The widest table that this CPU can run, or the one named by TRAINHOST_CPU_ISA = scalar | avx2 | avx512.
 /// Throws usage_error if the name is unknown or the CPU cannot run the table.
 const Kernels& select_kernels();
+
+/// kernels.own_large_products, or what TRAINHOST_CPU_PRODUCTS = own | openblas demands. Throws usage_error
+/// for another value.
+bool select_own_products(const Kernels& kernels);
 
 /// Tables that this CPU can run, narrowest first.
 const Kernels* const* runnable_kernels(std::size_t* count);

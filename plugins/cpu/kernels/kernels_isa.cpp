@@ -30,9 +30,16 @@ namespace TRAINHOST_KERNEL_SET {
 #include "plugins/cpu/kernels/rows_optimizer.hpp"
 #include "plugins/cpu/kernels/small_product.hpp"
 
+#include "plugins/cpu/kernels/large_product.hpp"  // after small_product.hpp: it transposes with its squares
+
 extern const Kernels table;
 const Kernels table = {
     TH_STRING(TRAINHOST_KERNEL_SET),
+#if defined(__AVX2__)
+    true,
+#else
+    false,
+#endif
     rms_norm,
     rms_norm_bwd,
     rope,
@@ -58,6 +65,9 @@ const Kernels table = {
     pack_transposed,
     pack,
     product_packed,
+    large_pack,
+    large_product,
+    fma_loop,
     dequantize_nf4,
     adapted_squares,
     dora,

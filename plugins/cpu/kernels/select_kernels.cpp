@@ -144,6 +144,15 @@ const Kernels& select_kernels() {
   const Kernels* named = runnable().named(forced());
   return named ? *named : runnable().widest();
 }
+bool select_own_products(const Kernels& kernels) {
+  const char* wanted = std::getenv("TRAINHOST_CPU_PRODUCTS");
+  if (!wanted || !*wanted) return kernels.own_large_products;
+  const std::string name = wanted;
+  if (name != "own" && name != "openblas")
+    throw usage_error("TRAINHOST_CPU_PRODUCTS=" + escaped(name) + ": expected own or openblas" +
+                      did_you_mean(name, std::vector<std::string>{"own", "openblas"}));
+  return name == "own";
+}
 const Bf16Kernels& select_bf16_kernels() {
   const Bf16Kernels* named = runnable_bf16().named(forced());
   return named ? *named : runnable_bf16().widest();

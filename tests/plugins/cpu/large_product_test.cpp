@@ -1,0 +1,169 @@
+// Large products of the CPU trainer compared with sums in double and with OpenBLAS, over random shapes, both
+// layouts of each operand, every kernel table, and with the same bits on 1 to 4 threads.
+#include "plugins/cpu/engine/large_product.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+
+#include "core/base/error.hpp"
+#include "plugins/cpu/engine/weight_product.hpp"
+#include "tests/support/cpu_op_fixture.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+
+std::vector<const cpu::Kernels*> all_kernels() {
+  std::size_t n = 0;
+  const cpu::Kernels* const* all = cpu::runnable_kernels(&n);
+  return {all, all + n};
+}
+
+struct ProductShape {
+  std::size_t m, n, k;
+};
+
+/// C[m,n] = A[m,k] B[n,k]^T (+ before), in double.
+Vec sums_in_double(const Vec& a, const Vec& b, const ProductShape& s, const Vec& before) {
+  Vec c = before.empty() ? Vec(s.m * s.n) : before;
+  for (std::size_t i = 0; i < s.m; ++i)
+    for (std::size_t j = 0; j < s.n; ++j)
+      for (std::size_t p = 0; p < s.k; ++p) c[i * s.n + j] += a[i * s.k + p] * b[j * s.k + p];
+  return c;
+}
+Vec with_axes_swapped(const Vec& v, std::size_t rows, std::size_t cols) {
+  Vec t(v.size());
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < cols; ++j) t[j * rows + i] = v[i * cols + j];
+  return t;
+}
+
+/// A large product whose operands are read as they are (way 0), or transposed: bit 0 the left, bit 1 the
+/// right one.
+Vec large_result(OneOp& one, const ProductShape& s, const Vec& a, const Vec& b, int way, const Vec& before) {
+  const bool ta = way & 1, tb = way & 2;
+  one.prepare();
+  const BufferId ab = one.buffer(s.m, s.k, ta ? with_axes_swapped(a, s.m, s.k) : a),
+                 bb = one.buffer(s.n, s.k, tb ? with_axes_swapped(b, s.n, s.k) : b),
+                 cb = one.buffer(s.m, s.n, before);
+  cpu::OpContext& e = one.context();
+  cpu::large_product(e, s.m, s.n, s.k, {e.f32(ab), ta ? s.m : s.k, ta}, {e.f32(bb), tb ? s.n : s.k, tb},
+                     !before.empty(), e.f32(cb));
+  return one.values(cb);
+}
+
+BOOST_AUTO_TEST_SUITE(large_products)
+
+BOOST_AUTO_TEST_CASE(random_shapes_match_sums_in_double) {
+  std::mt19937 g(1);
+  std::vector<ProductShape> shapes = {{1, 1, 1}, {12, 32, 384}, {13, 33, 385}, {200, 400, 17}, {5, 770, 400}};
+  while (shapes.size() < 24) shapes.push_back({1 + g() % 260, 1 + g() % 260, 1 + g() % 900});
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const ProductShape& s = shapes[i];
+    const Vec a = random_vec(s.m * s.k, 1), b = random_vec(s.n * s.k, 2),
+              before = i % 2 ? random_vec(s.m * s.n, 3) : Vec{}, want = sums_in_double(a, b, s, before);
+    for (const cpu::Kernels* t : all_kernels())
+      BOOST_TEST_CONTEXT(t->name << " " << s.m << " " << s.n << " " << s.k) {
+        Vec first;
+        for (int way = 0; way < 4; ++way) {
+          OneOp one(*t, 1 + static_cast<std::uint32_t>(way));
+          const Vec got = large_result(one, s, a, b, way, before);
+          BOOST_TEST(distance(got, want) <= 2e-5, "way " << way << " is " << distance(got, want) << " off");
+          if (way == 0) first = got;
+          BOOST_TEST((got == first), "bits depend on threads or on the layout of an operand: way " << way);
+        }
+      }
+  }
+}
+
+// Several blocks of columns and of inner elements, many tiles of rows.
+BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_threads_and_openblas_agrees) {
+  const ProductShape s{701, 1030, 1111};
+  const Vec a = random_vec(s.m * s.k, 1), b = random_vec(s.n * s.k, 2);
+  for (const cpu::Kernels* t : all_kernels()) BOOST_TEST_CONTEXT(t->name) {
+      Vec first;
+      for (std::uint32_t threads = 1; threads <= 4; ++threads) {
+        OneOp one(*t, threads);
+        const Vec got = large_result(one, s, a, b, 0, {});
+        if (threads == 1) first = got;
+        BOOST_TEST((got == first), threads << " threads");
+      }
+      OneOp one(*t, 2);
+      cpu::OpContext& e = one.context();
+      const BufferId x = one.buffer(s.m, s.k, a), w = one.buffer(s.n, s.k, b), y = one.buffer(s.m, s.n);
+      cpu::blas_tile(cpu::Right::kTransposed, {0, s.m}, {0, s.n}, s.n, s.k, e.f32(x), e.f32(w), false,
+                     e.f32(y));
+      BOOST_TEST(distance(first, one.values(y)) <= 5e-5);
+    }
+}
+
+// weight_product.hpp selects by shape: a weight of more than 2^20 elements.
+BOOST_AUTO_TEST_CASE(a_large_weight_and_its_gradient_agree_with_openblas) {
+  const std::uint64_t m = 70, n = 1100, k = 1000;
+  BOOST_TEST(!cpu::small_weight(n, k));
+  const Vec x = random_vec(m * k, 1), w = random_vec(n * k, 2), start = random_vec(m * n, 3),
+            g = random_vec(n * k, 4);
+  for (const cpu::Kernels* t : all_kernels()) BOOST_TEST_CONTEXT(t->name) {
+      Vec y[2], dx[2], dw[2];
+      std::uint32_t extra[2] = {};
+      for (const bool own : {false, true}) {
+        OneOp one(*t, 2);
+        one.prepare();
+        cpu::OpContext& e = one.context();
+        e.own_products = own;
+        const BufferId xb = one.buffer(m, k, x), wb = one.buffer(n, k, w), yb = one.buffer(m, n),
+                       db = one.buffer(m, k), gb = one.buffer(n, k, g);
+        const float *from = e.f32(xb), *weight = e.f32(wb);
+        float* to = e.f32(yb);
+        cpu::product_with_weight(e, cpu::Right::kTransposed, m, n, k, from, weight, true, to,
+                                 [&](cpu::Range rows, cpu::Range cols) {
+                                   for (std::uint64_t r = rows.begin; r < rows.end; ++r)
+                                     for (std::uint64_t c = cols.begin; c < cols.end; ++c)
+                                       to[r * n + c] = static_cast<float>(start[r * n + c]);
+                                 });
+        cpu::product_with_weight(e, cpu::Right::kPlain, m, k, n, to, weight, false, e.f32(db),
+                                 [](cpu::Range, cpu::Range) {});
+        std::atomic<std::uint32_t> tasks = 0;
+        cpu::weight_gradient(e, n, k, m, to, from, false, e.f32(gb), 5,
+                             [&](std::uint32_t i) { tasks += 1u << i; });
+        y[own] = one.values(yb), dx[own] = one.values(db), dw[own] = one.values(gb), extra[own] = tasks;
+      }
+      BOOST_TEST(distance(y[1], y[0]) <= 5e-5);
+      BOOST_TEST(distance(dx[1], dx[0]) <= 5e-4);
+      BOOST_TEST(distance(dw[1], dw[0]) <= 5e-4);
+      BOOST_TEST((extra[0] == 31u && extra[1] == 31u), "additional tasks run once each");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_environment_selects_the_products) {
+  for (const cpu::Kernels* t : all_kernels()) {
+    BOOST_TEST(cpu::select_own_products(*t) == (std::string(t->name) != "scalar"));
+    setenv("TRAINHOST_CPU_PRODUCTS", "own", 1);
+    BOOST_TEST(cpu::select_own_products(*t));
+    setenv("TRAINHOST_CPU_PRODUCTS", "openblas", 1);
+    BOOST_TEST(!cpu::select_own_products(*t));
+    setenv("TRAINHOST_CPU_PRODUCTS", "openblsa", 1);
+    BOOST_CHECK_EXCEPTION(cpu::select_own_products(*t), Error, [](const Error& e) {
+      return std::string(e.what()).find("TRAINHOST_CPU_PRODUCTS=openblsa: expected own or openblas") == 0;
+    });
+    unsetenv("TRAINHOST_CPU_PRODUCTS");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_peak_is_that_of_the_instruction_set) {
+  for (const cpu::Kernels* t : all_kernels()) {
+    float sum = 0;
+    const double flops = t->fma_loop(1000, &sum);
+    BOOST_TEST(flops == 10.0 * 2 * 1000 *
+                            (std::string(t->name) == "avx512" ? 16
+                             : t->name == std::string("avx2") ? 8
+                                                              : 4));
+    BOOST_TEST(std::isfinite(sum));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost
