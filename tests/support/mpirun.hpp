@@ -18,11 +18,28 @@ inline boost::test_tools::assertion_result has_mpirun(boost::unit_test::test_uni
 }
 
 /// Options of run_program() that start it `ranks` times. More processes than processors are allowed. After a
-/// rank has failed, Open MPI waits a second between SIGTERM and SIGKILL for the others, which here have ended.
+/// rank has failed, Open MPI waits a second between SIGTERM and SIGKILL for the others, which here have
+/// ended.
 inline RunOptions under_mpirun(int ranks) {
   RunOptions o;
-  o.launcher = {"mpirun", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "0", "-n", std::to_string(ranks)};
+  o.launcher = {"mpirun", "--oversubscribe",    "--mca", "odls_base_sigkill_timeout", "0",
+                "-n",     std::to_string(ranks)};
   if (::geteuid() == 0) o.launcher.insert(o.launcher.begin() + 1, "--allow-run-as-root");
+  return o;
+}
+
+/// The same for MPICH, beside another MPI: the engine was built, and its launcher is there.
+inline boost::test_tools::assertion_result has_mpich(boost::unit_test::test_unit_id) {
+  static const bool found =
+      std::filesystem::exists(TRAINHOST_BINARY_DIR "/lib/trainhost/engines/mpi-mpich.so") &&
+      std::system("command -v mpiexec.mpich >/dev/null 2>&1") == 0;
+  boost::test_tools::assertion_result result(found);
+  if (!found) result.message() << "skipped: no MPICH";
+  return result;
+}
+inline RunOptions under_mpich(int ranks) {
+  RunOptions o;
+  o.launcher = {"mpiexec.mpich", "-n", std::to_string(ranks)};
   return o;
 }
 

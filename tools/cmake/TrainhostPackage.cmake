@@ -36,7 +36,7 @@ if(TARGET mpi)  # of its own, so that the others do not need MPI
   list(APPEND packages "mpi:trainhost-mpi")
   set(CPACK_DEBIAN_MPI_PACKAGE_NAME trainhost-mpi)
   set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "trainhost-plugins (= ${PROJECT_VERSION})")
-  set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS "openmpi-bin")
+  set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS "openmpi-bin | mpich")
   set(CPACK_DEBIAN_PLUGINS_PACKAGE_SUGGESTS "trainhost-mpi (= ${PROJECT_VERSION})")
   set(CPACK_COMPONENT_MPI_DESCRIPTION "runs of trainhost in several processes\nThe plugin that connects them with MPI.")
 endif()

@@ -39,3 +39,35 @@ BOOST_DATA_TEST_CASE(a_rank_that_stops_in_a_call_of_mpi_ends_the_job, boost::uni
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(mpich, *boost::unit_test::precondition(has_mpich))
+
+BOOST_AUTO_TEST_CASE(the_same_plugin_connects_processes_of_mpich) {
+  RunOptions o = under_mpich(3);
+  o.program = TRAINHOST_RANK_PROGRAM;
+  const Outcome r = run_program({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins", "1", "120"}, o);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "3 ranks, 120 operations: ok"), r.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_stops_is_named_under_mpich) {
+  RunOptions o = under_mpich(3);
+  o.program = TRAINHOST_RANK_PROGRAM;
+  const Outcome r = run_program({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins", "1", "5", "finalize"}, o);
+  BOOST_TEST(r.code != 0);
+  BOOST_TEST(has(r.err, "waited 1 s in MPI_Finalize for other ranks"), r.err);
+}
+
+// The engine that the launcher asks for is the one that is missing.
+BOOST_AUTO_TEST_CASE(a_missing_engine_is_named) {
+  const TemporaryDirectory tmp;
+  std::filesystem::create_directories(tmp / "plugins");
+  std::filesystem::copy_file(TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/mpi.so", tmp / "plugins/mpi.so");
+  RunOptions o = under_mpich(1);
+  o.program = TRAINHOST_RANK_PROGRAM;
+  const Outcome r = run_program({(tmp / "plugins").string(), "1", "5"}, o);
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "started by mpirun (MPICH), but trainhost was built without MPICH"), r.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
