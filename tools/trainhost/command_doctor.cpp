@@ -100,8 +100,8 @@ Findings check_everything(const CommonArguments& a) {
   out.push_back(machine::check_cuda_runtime(
       machine::cuda_runtime_version({"libcudart.so.13", "libcudart.so.12", "libcudart.so"}), driver));
   out.push_back(machine::check_nccl(machine::nccl_version({"libnccl.so.2"}), driver.devices.size()));
-  out.push_back(
-      machine::check_mpi(machine::mpi_version({"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"}), environment("PATH")));
+  out.push_back(machine::check_mpi(machine::mpi_version({"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"}),
+                                   environment("PATH")));
   append(out, std::move(plugins));
   out.push_back(machine::check_locale(machine::locale_of_environment()));
   append(out, machine::check_limits(machine::process_limits(), root));

@@ -118,21 +118,33 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
   if (launched && launched->rank > 0) a.common.quiet = true;
   std::vector<runfile::Override> more;
   if (!a.steps.empty()) more.push_back({"train.steps", a.steps, "--steps"});
-  runfile::RunConfig c = load_training_run(a.common, more);
-  if (const std::optional<runfile::Override> data = ranks_of_run(c)) {
-    more.push_back(*data);
+  runfile::RunConfig c;
+  try {
     c = load_training_run(a.common, more);
+    if (const std::optional<runfile::Override> data = ranks_of_run(c)) {
+      more.push_back(*data);
+      c = load_training_run(a.common, more);
+    }
+    if (launched) {
+      // Tensor-parallel ranks are neighbours: they communicate most.
+      Parallelism& p = c.run.parallel;
+      p.data_rank = launched->rank / p.tensor + 1, p.tensor_rank = launched->rank % p.tensor + 1;
+    }
+    if (launched && !a.find_lr.empty())
+      throw usage_error("--find-lr computes its steps in one process", "start it without mpirun");
+    runfile::reject_unsupported(c);
+    registry = make_registry(a.common, &c);
+    ranks = connect_ranks(c, *registry);
+  } catch (const Error& e) {
+    if (!launched || e.code() != Exit::kUsage) throw;
+    try {
+      registry = make_registry(a.common, nullptr);
+      ranks = connect_ranks({}, *registry);
+    } catch (const Error&) {  // this process reports its failure alone
+      throw e;
+    }
+    end_together(*ranks, e);
   }
-  if (launched) {
-    // Tensor-parallel ranks are neighbours: they communicate most.
-    Parallelism& p = c.run.parallel;
-    p.data_rank = launched->rank / p.tensor + 1, p.tensor_rank = launched->rank % p.tensor + 1;
-  }
-  if (launched && !a.find_lr.empty())
-    throw usage_error("--find-lr computes its steps in one process", "start it without mpirun");
-  runfile::reject_unsupported(c);
-  registry = make_registry(a.common, &c);
-  ranks = connect_ranks(c, *registry);
   training::TrainOptions options;
   options.resume = a.resume.empty()     ? training::Resume::kNo
                    : a.resume == "auto" ? training::Resume::kAuto

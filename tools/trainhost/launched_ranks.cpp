@@ -123,6 +123,13 @@ std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c,
   return ranks;
 }
 
+void end_together(plugin::Communicator& ranks, const Error& e) {
+  const auto* of_plugin = dynamic_cast<const plugin::PluginError*>(&e);
+  const Error failed(e.code(), of_plugin ? of_plugin->message_with_plugin() : e.what(), e.hint(), e.where());
+  training::Ranks(&ranks).together([&] { throw failed; });
+  throw failed;
+}
+
 Exit run_together(const std::function<plugin::Communicator*()>& ranks, const std::function<Exit()>& f) {
   const std::optional<LaunchedProcess> launched = launched_process();
   if (!launched) {

@@ -39,6 +39,11 @@ std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c);
 /// registry.
 std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c, plugin::Registry& registry);
 
+/// Of processes that were connected after a mistake, which they share or which is one of some of them: throws
+/// the SharedError by which all end, the others at the first thing that they agree on. Launchers do not all
+/// end the others when one ends.
+[[noreturn]] void end_together(plugin::Communicator& ranks, const Error& e);
+
 /// Calls f; one failure of a run is reported once. A failure that all processes share is printed by the first
 /// one; a failure of this one alone is printed here, and ends the others. `ranks`: null in a run of one
 /// process, and until they are connected.

@@ -329,6 +329,20 @@ BOOST_DATA_TEST_CASE(a_mistake_is_one_message_and_exit_code_2, boost::unit_test:
   BOOST_TEST(!fs::exists(tmp / "run"));
 }
 
+// MPICH does not end the other processes when one has ended.
+BOOST_AUTO_TEST_CASE(a_mistake_under_mpich_is_one_message, *boost::unit_test::precondition(has_mpich)) {
+  const TemporaryDirectory tmp;
+  for (const auto& [set, says] :
+       {std::pair{"train.stepz=1", "trainhost: --set train.stepz: unknown key 'train.stepz'"},
+        {"parallel.communicator=\"mpx\"", "no communicator 'mpx'"},
+        {"data.train=\"/missing.txt\"", "/missing.txt"}}) {
+    const Outcome r = run_program(small_run(tmp / "run", 2, {set}), under_mpich(3));
+    BOOST_TEST(r.code == 2, r.err);
+    BOOST_TEST(has(r.err, says), r.err);
+    BOOST_TEST(count(r.err, "trainhost: ") == 1u, r.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(processes_of_mpich_train_as_those_of_open_mpi,
                      *boost::unit_test::precondition(has_mpich)) {
   const TemporaryDirectory tmp;
