@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
+#include <cstring>
 
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
@@ -15,7 +15,8 @@
 namespace trainhost::report {
 namespace {
 
-constexpr std::size_t kFrontRows = 10;  // the terminal shows a sample; --csv and --json have all
+constexpr const char* kNoBreak = "\u00a0";  // a space at which a cell is not wrapped; printed as a usual one
+constexpr std::size_t kFrontRows = 10;      // the terminal shows a sample; --csv and --json have all
 
 std::string seconds_text(double s) {
   if (s >= 100) return fmt::format("{:.0f} s", s);
@@ -27,7 +28,8 @@ std::string recompute_text(const planning::RankedLayout& r) {
   return r.recompute_every > 1 ? fmt::format("{} by {}", r.recompute, r.recompute_every) : r.recompute;
 }
 
-/// The two largest parts of the step time other than arithmetic. Parts under half a per cent are omitted.
+/// The two largest parts of the step time other than arithmetic. Parts under half a per cent are omitted. The
+/// spaces within a part are kNoBreak.
 std::string largest_overheads(const planning::RankedLayout& r) {
   const std::pair<std::string, double>*first = nullptr, *second = nullptr;
   for (const auto& part : r.seconds) {
@@ -41,8 +43,8 @@ std::string largest_overheads(const planning::RankedLayout& r) {
   for (const auto* part : {first, second})
     // seconds are not overlapped and add up to step_seconds, so the shares are comparable.
     if (part && part->second >= 0.005 * r.step_seconds)
-      out += fmt::format("{}{} {:.0f} %", out.empty() ? "" : ", ", part->first,
-                         100 * part->second / r.step_seconds);
+      out += fmt::format("{}{}{}{:.0f}{}%", out.empty() ? "" : ", ", part->first, kNoBreak,
+                         100 * part->second / r.step_seconds, kNoBreak);
   return out;
 }
 
@@ -56,26 +58,28 @@ std::vector<planning::RankedLayout> sample_evenly(const std::vector<planning::Ra
   return out;
 }
 
-/// The order in which a narrow terminal drops columns: first those with the same default value in every row,
-/// then the least important ones. Numbers are indices of the heading in rows_table(). Ranks, memory and time
-/// of a row are never dropped.
-std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>& cells) {
-  std::vector<std::size_t> out, others = {15, 12, 14, 3, 1, 6, 5, 10, 9, 8, 7};
-  for (std::size_t c : {6, 5, 3, 1, 7, 12, 10, 9, 4, 2, 0})
-    if (std::all_of(cells.begin(), cells.end(), [&](const auto& r) {
-          assert(c < r.size());
-          return r[c] == cells.front()[c] && (r[c] == "1" || r[c] == "-" || r[c] == "0" || r[c] == "none");
-        }))
-      out.push_back(c);
-  for (std::size_t c : others)
-    if (std::find(out.begin(), out.end(), c) == out.end()) out.push_back(c);
-  return out;
-}
-
+/// Ranked layouts as a table. A narrow terminal drops columns: first those with one default value in every
+/// row, which the note below the table states, then the least important ones. Ranks, memory and time of a row
+/// are never dropped.
 std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Terminal& terminal) {
+  std::vector<std::string> headings = {"TP",
+                                       "SP",
+                                       "PP",
+                                       "VPP",
+                                       "DP",
+                                       "CP",
+                                       "EP",
+                                       "ZeRO",
+                                       "batch x accum",
+                                       "recompute",
+                                       "offload",
+                                       "device",
+                                       "host",
+                                       "step",
+                                       "MFU",
+                                       "largest overheads"};
   Table t("rrrrrrrrrllrrrrl");
-  t.row({"TP", "SP", "PP", "VPP", "DP", "CP", "EP", "ZeRO", "batch x accum", "recompute", "offload", "device",
-         "host", "step", "MFU", "largest overheads"});
+  t.row(headings);
   t.rule();
   std::vector<std::vector<std::string>> cells;
   for (const planning::RankedLayout& r : rows)
@@ -87,8 +91,20 @@ std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Te
                      r.host_bytes ? format_bytes(r.host_bytes) : "-", seconds_text(r.step_seconds),
                      fmt::format("{:.1f} %", 100 * r.utilization), largest_overheads(r)});
   for (const auto& row : cells) t.row(row);
-  // Cells are collected first, because the order of dropping depends on all rows.
-  return t.str({.width = line_width(terminal), .drop = drop_order(cells), .see = "--csv"});
+  std::vector<std::size_t> drop;
+  for (std::size_t c : {6, 5, 3, 1, 7, 12, 10, 9, 4, 2, 0}) {
+    const std::string& value = cells.front()[c];
+    if (value != "1" && value != "-" && value != "0" && value != "none") continue;
+    if (std::any_of(cells.begin(), cells.end(), [&](const auto& r) { return r[c] != value; })) continue;
+    drop.push_back(c);
+    headings[c] += value == "-" ? " none" : " " + value;
+  }
+  for (std::size_t c : {15, 12, 14, 3, 1, 6, 5, 10, 9, 8, 7})
+    if (std::find(drop.begin(), drop.end(), c) == drop.end()) drop.push_back(c);
+  std::string out =
+      t.str({.width = line_width(terminal), .drop = drop, .headings = headings, .see = "--csv"});
+  for (std::size_t at; (at = out.find(kNoBreak)) != out.npos;) out.replace(at, std::strlen(kNoBreak), " ");
+  return out;
 }
 
 /// The settings as command-line arguments; on a terminal in lines that end in a backslash, so that they can

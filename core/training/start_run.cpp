@@ -115,8 +115,13 @@ bool TrainingRun::open_output() {
   if (folder.dir != named && !resumes_)
     report(fmt::format("{} has a finished run; training into {}", escaped(named.string(), 4096), shown));
   note_new_files(folder.dir);
-  checkpoint::make_directories(folder.dir);
-  lock_.emplace(folder.dir);
+  try {
+    checkpoint::make_directories(folder.dir);
+    lock_.emplace(folder.dir);
+  } catch (const Error& e) {
+    throw Error(e.code(), e.what(), e.hint().empty() ? "output.dir sets another folder" : e.hint(),
+                e.where());
+  }
   if (const std::optional<std::string> cause = cause_of_last_end(folder.dir)) report("note: " + *cause);
   store_.emplace(folder.dir / "checkpoints", config_.output.keep);
 

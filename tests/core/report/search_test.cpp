@@ -71,6 +71,21 @@ BOOST_AUTO_TEST_CASE(a_narrow_terminal_gets_fewer_columns_and_complete_numbers) 
   }
 }
 
+// The ranks of a layout are worth more than the shares of its overheads, which are not torn apart either.
+BOOST_AUTO_TEST_CASE(columns_that_are_dropped_say_their_value_if_they_have_only_one) {
+  planning::SearchResult v = sample();
+  v.best[0].expert = v.best[0].interleave = 1, v.best[0].offload = "";
+  v.best.assign(3, v.best[0]), v.pareto = v.best;
+  Terminal t;
+  t.width = 80, t.width_known = true;
+  std::string text = search_table(v, t);
+  BOOST_TEST(text_has(text, "EP 1"), text);
+  BOOST_TEST(text_has(text, "offload none"), text);
+  t.width = 120;
+  text = search_table(v, t);
+  BOOST_TEST((text_has(text, "bubble 20 %,\n") && text_has(text, "  data 8 %\n")), text);
+}
+
 BOOST_AUTO_TEST_CASE(a_long_pareto_front_is_sampled_with_both_ends) {
   planning::SearchResult v = sample();
   v.pareto.assign(50, v.best[0]);
