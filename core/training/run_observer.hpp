@@ -25,7 +25,7 @@ struct StepProgress {
   std::uint64_t step = 0, steps = 0;  // step counts from 1
   double loss = 0, lr = 0, grad_norm = 0;
   double tokens_per_s = 0;    // smoothed; of all ranks
-  std::optional<double> mfu;  // model FLOP/s as a share of the measured matrix-product rate
+  std::optional<double> mfu;  // model FLOP/s as a share of the measured peak rate
   double eta_s = 0;
   std::uint64_t memory_bytes = 0;     // in use in the tier that computes, by the ledger
   std::optional<RankProgress> ranks;  // of several

@@ -11,8 +11,8 @@
 
 namespace trainhost::training {
 
-/// Steps of a run before the rate of matrix products is measured, in seconds: the measurement keeps every
-/// core busy for 50 ms, which is longer than many a short run.
+/// Steps of a run before the peak rate is measured, in seconds: the measurement keeps every core busy for 12
+/// to 50 ms, which is longer than many a short run.
 constexpr double kLeastSeconds = 0.5;
 
 // 6 FLOPs per matrix parameter and token, 4 if it is frozen (no gradient of the weight; the adapters
@@ -57,8 +57,8 @@ void Throughput::add_step(std::uint64_t tokens, double seconds) {
   seconds_ += seconds;
 }
 
-/// The measured rate of matrix products, not the data sheet: a model rate above it means that the measurement
-/// was disturbed.
+/// The peak is measured, not from the data sheet: a model rate above it means that the measurement was
+/// disturbed.
 std::optional<double> Throughput::mfu(plugin::Session& session) {
   if (seconds_ < kLeastSeconds) return std::nullopt;
   const double flops = rate_ * flops_per_token_;

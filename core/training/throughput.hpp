@@ -1,5 +1,5 @@
-// Speed of a run: smoothed tokens per second, and MFU (model FLOP/s over the measured rate of matrix
-// products).
+// Speed of a run: smoothed tokens per second, and MFU (model FLOP/s over the peak rate that the trainer
+// measures).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,9 +21,10 @@ class Throughput {
   double tokens_per_s() const { return rate_; }  // smoothed; 0 before the first step
   double seconds() const { return seconds_; }    // sum over all steps
 
-  /// MFU. The rate of matrix products is the trainer's metric "peak_flops", measured at the first call after
-  /// half a second of steps. If other work slowed that measurement, MFU exceeds 1 and the rate is measured
-  /// again, at most 4 times in all. nullopt: not known.
+  /// MFU. The peak is the trainer's metric "peak_flops", measured at the first call after half a second of
+  /// steps: FMAs on registers for the CPU trainer in fp32, large matrix products on a GPU. If other work
+  /// slowed that measurement, MFU exceeds 1 and the rate is measured again, at most 4 times in all. nullopt:
+  /// not known.
   std::optional<double> mfu(plugin::Session& session);
 
  private:

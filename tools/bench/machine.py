@@ -28,6 +28,11 @@ def openblas_core() -> str:
     return "SkylakeX" if AVX512 <= flags() else "Haswell" if {"avx2", "fma"} <= flags() else "Nehalem"
 
 
+def multiplies_bf16() -> bool:
+    """Whether this CPU has instructions for products in bf16; without them torch needs minutes per step."""
+    return bool(flags() & {"avx512_bf16", "amx_bf16"})
+
+
 def cores() -> int:
     return len(os.sched_getaffinity(0))
 

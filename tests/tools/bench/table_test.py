@@ -6,6 +6,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tools/bench"))
 import child
+import machine
 import ours
 import table
 from rows import QUICK, ROWS, steps_of
@@ -27,6 +28,17 @@ def cells(**rates):
 
 def line(t, label):
     return next((l[1] for l in t.lines if l[0] == label), None)
+
+
+class TheMachine(unittest.TestCase):
+    def test_bf16_needs_instructions_for_its_products(self):
+        before = machine.flags
+        try:
+            for flags, want in (({"avx2", "fma"}, False), ({"avx512f", "avx512_bf16"}, True), ({"amx_bf16"}, True)):
+                machine.flags = lambda flags=flags: flags
+                self.assertEqual(machine.multiplies_bf16(), want)
+        finally:
+            machine.flags = before
 
 
 class TheTable(unittest.TestCase):
