@@ -40,8 +40,6 @@ const std::vector<std::string>& dtype_names() {
 static_assert(std::endian::native == std::endian::little,
               "safetensors data are little-endian and used without byte swapping");
 
-float f32_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
-
 float f32_from_f16(std::uint16_t bits) {
   constexpr std::uint32_t kExponent = 0x7C00u << 13;
   // Exponent and mantissa at their f32 positions; the exponent bias is still 15.
@@ -56,13 +54,6 @@ float f32_from_f16(std::uint16_t bits) {
     u = std::bit_cast<std::uint32_t>(f);
   }
   return std::bit_cast<float>(u | (bits & 0x8000u) << 16);
-}
-
-std::uint16_t bf16_from_f32(float value) {
-  const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
-  if ((u & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<std::uint16_t>(u >> 16 | 0x40);  // a quiet NaN
-  // Half of the last place, minus one where the result would be odd: ties go to the even neighbour.
-  return static_cast<std::uint16_t>((u + 0x7FFFu + (u >> 16 & 1)) >> 16);
 }
 
 std::uint16_t f16_from_f32(float value) {
@@ -86,9 +77,9 @@ bool loads_as_f32(std::string_view dtype) {
 
 void widen_in_place(std::span<float> out, bool bf16) {
   // out[i] overwrites the stored values 2i-n and 2i-n+1 (n = out.size()), neither of which is after i: every
-  // value is read before it is overwritten. The values go through an array of their own, because GCC 12 takes one
-  // loop with both pointers into the same buffer for one without effect, and removes calls of it (the store has
-  // base address 0 after -fivopts, which -fipa-pure-const does not count as memory).
+  // value is read before it is overwritten. The values go through an array of their own, because GCC 12 takes
+  // one loop with both pointers into the same buffer for one without effect, and removes calls of it (the
+  // store has base address 0 after -fivopts, which -fipa-pure-const does not count as memory).
   const std::byte* from = std::as_bytes(out).data() + 2 * out.size();
   std::array<std::uint16_t, 512> piece;
   for (std::size_t i = 0; i < out.size(); i += piece.size()) {

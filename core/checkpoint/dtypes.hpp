@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/bf16.hpp"
+
 namespace trainhost::checkpoint {
 
 /// Bits per element; 0 if the format has no such type.
@@ -18,10 +20,10 @@ std::uint32_t dtype_bits(std::string_view name);
 const std::vector<std::string>& dtype_names();
 
 float f32_from_f16(std::uint16_t bits);
-float f32_from_bf16(std::uint16_t bits);
+using trainhost::bf16_from_f32;
+using trainhost::f32_from_bf16;
 /// Rounded to nearest even. A value beyond the largest of the type becomes infinite.
 std::uint16_t f16_from_f32(float value);
-std::uint16_t bf16_from_f32(float value);
 
 /// True if weights of this safetensors type can be loaded.
 bool loads_as_f32(std::string_view dtype);

@@ -37,9 +37,9 @@ void Tensors::init_magnitudes(std::size_t tensor) {
     });
   };
   read_weight(matrix, add);
-  const Present here = weight(tensor);
-  for (std::uint64_t r = 0; r < here.count; ++r)
-    here.to[r] = static_cast<float>(std::sqrt(squares[here.first + r]));
+  std::vector<float> magnitudes(squares.size());
+  for (std::size_t r = 0; r < squares.size(); ++r) magnitudes[r] = static_cast<float>(std::sqrt(squares[r]));
+  store_weight(tensor, 0, magnitudes);
 }
 
 }  // namespace trainhost::executor

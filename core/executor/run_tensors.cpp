@@ -3,10 +3,13 @@
 #include "core/executor/run_tensors.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cassert>
 #include <cstring>
 #include <span>
 
 #include "core/abi/error_guard.hpp"
+#include "core/base/bf16.hpp"
 #include "core/model/tensor_parts.hpp"
 
 namespace trainhost::executor {
@@ -50,30 +53,60 @@ void Tensors::copy_present(std::span<const float> piece, std::uint64_t first, co
                       end = std::min(part.elements_before(first + piece.size()), here.first + here.count);
   if (begin >= end) return;
   part.for_runs(begin, end - begin, [&](std::uint64_t i, std::uint64_t whole, std::uint64_t n) {
-    std::ranges::copy(piece.subspan(whole - first, n), here.to + (i - here.first));
+    here.store(i, piece.subspan(whole - first, n));
   });
 }
 
-Tensors::Present Tensors::weight(std::size_t tensor) {
+void Tensors::Present::store(std::uint64_t at, std::span<const float> values) const {
+  if (type == DType::kF32) {
+    std::ranges::copy(values, static_cast<float*>(to) + (at - first));
+    return;
+  }
+  assert(type == DType::kBF16);
+  std::uint16_t* out = static_cast<std::uint16_t*>(to) + (at - first);
+  for (const float x : values) *out++ = bf16_from_f32(x);
+}
+
+Tensors::Present Tensors::present(std::size_t tensor, step::BufferId buffer) {
   const auto& [param, first] = positions_[tensor];
-  const Shard here = step::present_elements(program_, param->weight);
+  const step::Buffer& b = program_[buffer];
+  const Shard here = step::present_elements(program_, buffer);
   const std::uint64_t begin = std::max(first, here.first),
                       end =
                           std::min(first + program_.tensor_infos[tensor].elements(), here.first + here.count);
   if (begin >= end) return {};
-  return {begin - first, end - begin, storage_.f32(param->weight) + (begin - here.first)};
+  return {begin - first, end - begin,
+          static_cast<std::byte*>(storage_.at(buffer)) + (begin - here.first) * size_of(b.dtype), b.dtype};
+}
+
+void Tensors::store_weight(std::size_t tensor, std::uint64_t first, std::span<const float> values) {
+  const step::Param& p = *positions_[tensor].param;
+  for (const step::BufferId b : {p.weight, p.master}) {
+    if (b == step::kNoBuffer) continue;
+    const Present here = present(tensor, b);
+    const std::uint64_t begin = std::max(first, here.first),
+                        end = std::min(first + values.size(), here.first + here.count);
+    if (begin < end) here.store(begin, values.subspan(begin - first, end - begin));
+  }
+}
+
+Tensors::F32Weight Tensors::f32_weight(const step::Param& p) const {
+  const bool rounded = program_[p.weight].dtype != DType::kF32;
+  const step::BufferId from = rounded ? p.master : p.weight;
+  // With ZeRO a rank without elements of a small parameter has no master copy of it.
+  return {from, from == step::kNoBuffer || program_[from].whole > 0};
 }
 
 void Tensors::read_weight(std::size_t tensor,
                           const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   const auto& [param, offset] = positions_[tensor];
   if (quantized_.contains(tensor)) return quantized_.read(tensor, to);
-  const bool sharded = program_[param->weight].whole > 0;
+  const auto [from, sharded] = f32_weight(*param);
   if (!sharded && part_of(whole_[tensor]).elements() == whole_[tensor].elements()) {
-    const Present all = weight(tensor);
-    return to(0, {all.to, all.count});
+    const Present all = present(tensor, from);
+    return to(0, {all.f32(), all.count});
   }
-  ranks_.gather({whole_[tensor], param->weight, offset, sharded, storage_.f32(param->weight)}, to);
+  ranks_.gather({whole_[tensor], param->weight, offset, sharded, storage_.f32(from)}, to);
 }
 
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
@@ -83,7 +116,10 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (quantized_.contains(i))
     quantized_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
   else
-    copy_present({static_cast<const float*>(t.data), t.count}, t.first, weight(i), part_of(whole_[i]));
+    for (const step::BufferId b : {positions_[i].param->weight, positions_[i].param->master})
+      if (b != step::kNoBuffer)
+        copy_present({static_cast<const float*>(t.data), t.count}, t.first, present(i, b),
+                     part_of(whole_[i]));
   loaded_[i] += t.count;
   // Without a sum that could overflow.
   // Counts elements, so pieces may come in any order; a piece that is loaded again counts again.
@@ -93,7 +129,8 @@ void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
   const step::StateLocation& at = states_.find(scope, t);
   const std::span<const float> values(static_cast<const float*>(t.data), t.count);
   if (at.form == step::StateLocation::Form::kF32)
-    copy_present(values, t.first, {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr},
+    copy_present(values, t.first,
+                 {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr, DType::kF32},
                  part_of(at.info));
   else
     encode_numbers(scope, at.info, values, codes(at) + t.first);
@@ -117,12 +154,18 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
       quantized_.init(i, seed, backend);
       continue;
     }
-    const Present here = weight(i);
+    // What this rank has of the weight contains what it has of the master copy.
+    const Present here = present(i, positions_[i].param->weight);
     backend.for_each(static_cast<std::uint32_t>((here.count + kPiece - 1) / kPiece), [&](std::uint32_t p) {
       const std::uint64_t first = here.first + p * kPiece,
                           count = std::min(kPiece, here.first + here.count - first);
       part_of(info).for_runs(first, count, [&](std::uint64_t at, std::uint64_t whole, std::uint64_t run) {
-        init_tensor(program_.model, info, seed, whole, std::span<float>(here.to + (at - here.first), run));
+        std::array<float, 1024> values;
+        for (std::uint64_t done = 0; done < run; done += values.size()) {
+          const std::span<float> part(values.data(), std::min<std::uint64_t>(values.size(), run - done));
+          init_tensor(program_.model, info, seed, whole + done, part);
+          store_weight(i, at + done, part);
+        }
       });
     });
   }
@@ -145,8 +188,9 @@ void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
     const auto& [param, offset] = positions_[i];
-    const Shard own =
-        elements_to_write(program_, whole_[i], program_[param->weight].whole > 0, param->weight, offset);
+    const F32Weight from = f32_weight(*param);
+    const bool sharded = quantized_.contains(i) ? program_[param->weight].whole > 0 : from.sharded;
+    const Shard own = elements_to_write(program_, whole_[i], sharded, param->weight, offset);
     if (own.count == 0) continue;
     const TensorInfo info = info_of_part(whole_[i]);
     th_tensor t = describe_tensor(info);
@@ -161,8 +205,8 @@ void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
       quantized_.read(i, send);
       continue;
     }
-    const Present here = weight(i);
-    send(here.first, {here.to, here.count});
+    const Present here = present(i, from.buffer);
+    send(here.first, {here.f32(), here.count});
   }
 }
 

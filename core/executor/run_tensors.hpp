@@ -1,6 +1,6 @@
 // The tensors of a run by checkpoint name: load, save and initialise. Every piece from the host is checked
-// before it is copied. For f32 parameters in memory that the CPU can address; 8-bit moments are f32 in
-// checkpoints.
+// before it is copied. For parameters in f32, or in bf16 with an f32 master copy, in memory that the CPU can
+// address. Checkpoints have f32: the master copy, and the numbers of 8-bit moments.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,8 +30,10 @@ class Tensors {
   /// ranks initialise together, and have loaded the same tensors.
   void init(std::uint64_t seed, Backend& backend);
   /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
-  /// state under ZeRO, weights under ZeRO 3, and both under tensor parallelism come from all ranks, which
-  /// therefore save together. With TH_SAVE_OWN_PART: what elements_to_write() says, from this rank alone.
+  /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
+  /// state and master copies under ZeRO, weights under ZeRO 3, and all of them under tensor parallelism come
+  /// from all ranks, which therefore save together. With TH_SAVE_OWN_PART: what elements_to_write() says,
+  /// from this rank alone.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:
@@ -40,13 +42,29 @@ class Tensors {
     const step::Param* param = nullptr;
     std::uint64_t first = 0;
   };
-  /// The elements of a tensor, or of a TP rank's part of it, that this rank has: all, or under ZeRO 3 those
-  /// in its shard of the parameter. `to`: the first of them.
+  /// The elements of a tensor, or of a TP rank's part of it, that this rank has: all, or under ZeRO those in
+  /// its shard of the parameter. `to`: the first of them, f32 or bf16.
   struct Present {
     std::uint64_t first = 0, count = 0;
-    float* to = nullptr;
+    void* to = nullptr;
+    DType type = DType::kF32;
+
+    const float* f32() const { return static_cast<const float*>(to); }
+    /// Stores values from element `at` of the rank's part on, all of them present, in this type.
+    void store(std::uint64_t at, std::span<const float> values) const;
   };
-  Present weight(std::size_t tensor);
+  /// In the buffer of the weight, or in that of its master copy.
+  Present present(std::size_t tensor, step::BufferId buffer);
+  /// The f32 values of a weight: the weight itself or its master copy. kNoBuffer on a rank that has no
+  /// element of a master copy that the ranks divide.
+  struct F32Weight {
+    step::BufferId buffer;
+    bool sharded;
+  };
+  F32Weight f32_weight(const step::Param& p) const;
+  /// Stores elements of the rank's part of a tensor, from `first` on, where this rank has them: in the weight
+  /// and in its master copy.
+  void store_weight(std::size_t tensor, std::uint64_t first, std::span<const float> values);
   static void copy_present(std::span<const float> piece, std::uint64_t first, const Present& here,
                            const TensorPart& part);
   /// Of a tensor of the whole model, this rank's part.

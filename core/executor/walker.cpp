@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/base/bf16.hpp"
 #include "core/executor/nonfinite.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/step/buffer_names.hpp"
@@ -202,6 +203,17 @@ Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets
   return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
 }
 
+void Walker::copy_logits(step::BufferId from, float* to) {
+  const step::Buffer& b = program_[from];
+  if (b.dtype == DType::kF32) {
+    std::memcpy(to, storage_.f32(from), b.bytes());
+    return;
+  }
+  assert(b.dtype == DType::kBF16);
+  const auto* values = static_cast<const std::uint16_t*>(storage_.at(from));
+  std::transform(values, values + b.rows * b.cols, to, f32_from_bf16);
+}
+
 void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
   assert(logits != nullptr);
   const step::Program& p = program_;
@@ -217,7 +229,7 @@ void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logi
       backend_.run({&op, 1}, step_);
     if (op.kind == OpKind::kHeadLogits) from = op[step::operand::head_logits::kLogits];
     // The last operation computes the logits, or waits for those of other ranks.
-    if (i + 1 == s.end) std::memcpy(logits, storage_.f32(from), program_[from].bytes());
+    if (i + 1 == s.end) copy_logits(from, logits);
     storage_.leave(i);
   }
   step_ = {};

@@ -49,6 +49,8 @@ class Walker {
   std::string find_nonfinite(const UpdateInput& in, const std::function<bool()>& cancelled,
                              std::uint64_t counted);
   void fill_rope_tables();
+  /// Copies the logits of a token, f32 or bf16.
+  void copy_logits(step::BufferId from, float* to);
   double* scalars() { return storage_.f64(scalars_); }
 
   const step::Program& program_;

@@ -240,7 +240,8 @@ Shard shard_of(const Program& p, BufferId b);
 Shard updated_elements(const Program& p, BufferId b);
 /// Elements of the whole parameter whose weight or gradient is buffer b, of which b may have a shard.
 std::uint64_t whole_elements(const Program& p, BufferId b);
-/// The elements of a parameter that this rank has in buffer b, its weight or gradient: all or its shard.
+/// The elements of a parameter that this rank has in buffer b, its weight, gradient or master copy: all or
+/// its shard.
 Shard present_elements(const Program& p, BufferId b);
 
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "core/base/bf16.hpp"
 #include "core/executor/quantized_tensors.hpp"
 #include "core/executor/walker.hpp"
 #include "core/placement/memory_plan.hpp"
@@ -39,7 +40,8 @@ class CpuModelFixture {
       storage = std::make_unique<SeparateStorage>(program);
     else
       storage = std::make_unique<PlannedStorage>(program);
-    backend = std::make_unique<cpu::CpuBackend>(program, *storage, kernels);
+    backend = std::make_unique<cpu::CpuBackend>(
+        program, *storage, kernels, program.traits.f32_storage ? nullptr : &cpu::select_bf16_kernels());
     walker = std::make_unique<executor::Walker>(program, *storage, *backend);
     quantized = std::make_unique<executor::QuantizedTensors>(program, *storage);
   }
@@ -49,8 +51,12 @@ class CpuModelFixture {
       const reference::Vec& v = w.at(program.tensor_infos[tensor].name);
       if (quantized->contains(tensor))
         return quantized->load(tensor, 0, std::vector<float>(v.begin(), v.end()));
-      float* to = static_cast<float*>(storage->at(p.weight)) + first;
+      const bool master = p.master != step::kNoBuffer;
+      float* to = static_cast<float*>(storage->at(master ? p.master : p.weight)) + first;
       for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
+      if (!master) return;
+      auto* rounded = static_cast<std::uint16_t*>(storage->at(p.weight)) + first;
+      for (std::size_t i = 0; i < v.size(); ++i) rounded[i] = bf16_from_f32(to[i]);
     });
   }
   reference::Weights read(step::BufferId step::Param::*which = &step::Param::weight) {
@@ -61,8 +67,11 @@ class CpuModelFixture {
         out[t.name] = dequantized(p, first);
         return;
       }
-      if (p.*which == step::kNoBuffer) return;  // of a frozen parameter
-      const float* from = static_cast<const float*>(storage->at(p.*which)) + first;
+      // The f32 values of a weight that is stored in bf16 are those of its master copy.
+      const step::BufferId b =
+          which == &step::Param::weight && p.master != step::kNoBuffer ? p.master : p.*which;
+      if (b == step::kNoBuffer) return;  // of a frozen parameter
+      const float* from = static_cast<const float*>(storage->at(b)) + first;
       out[t.name].assign(from, from + t.elements());
     });
     return out;

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "core/base/bf16.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 #include "plugins/cpu/engine/thread_pool.hpp"
 #include "tests/support/reference_ops.hpp"
@@ -32,11 +33,13 @@ class VectorStorage final : public executor::Storage {
 
 class OneOp {
  public:
-  OneOp(const cpu::Kernels& kernels, std::uint32_t threads, const cpu::Bf16Kernels* bf16 = nullptr)
+  /// bf16: kernels of a bf16 run, which rounds operands, or if `stored` has weights and activations in bf16.
+  OneOp(const cpu::Kernels& kernels, std::uint32_t threads, const cpu::Bf16Kernels* bf16 = nullptr,
+        bool stored = false)
       : pool_(threads), ctx_{program,         storage_, pool_, kernels, {}, std::vector<double>(4096),
                              step::kNoBuffer, bf16} {
     if (bf16) program.run.compute = program.run.weight = DType::kBF16, program.run.master = DType::kF32;
-    program.traits.threads = threads;
+    program.traits.threads = threads, program.traits.f32_storage = !stored;
     program.model.vocab = program.model.hidden = program.model.intermediate =
         300;  // the largest weight in a test has 300 x 300 elements
   }
@@ -53,6 +56,16 @@ class OneOp {
     const double* const from = values.data();
     if (!values.empty())
       for (std::uint64_t i = 0; i < rows * cols; ++i) to[i] = static_cast<float>(from[i]);
+    return id;
+  }
+  /// The same of weights or activations: bf16 if the run stores them so. The values must be exact in bf16.
+  BufferId real(std::uint64_t rows, std::uint64_t cols, const Vec& values = {}) {
+    const BufferId id = buffer(rows, cols, values);
+    if (!ctx_.stores_bf16()) return id;
+    program.buffers[id].dtype = DType::kBF16;
+    fill_with_nan(id);
+    auto* to = reinterpret_cast<std::uint16_t*>(storage_.data[id].data());
+    for (const double x : values) *to++ = bf16_from_f32(static_cast<float>(x));
     return id;
   }
   BufferId scalars(const Vec& values = Vec(step::kScalarCount, 0.0)) {
@@ -89,6 +102,12 @@ class OneOp {
   Vec values(BufferId b) {
     const step::Buffer& buffer = program.buffers[b];
     if (buffer.dtype == DType::kF64) return storage_.data[b];
+    if (buffer.dtype == DType::kBF16) {
+      Vec out(buffer.rows * buffer.cols);
+      const auto* from = reinterpret_cast<const std::uint16_t*>(storage_.data[b].data());
+      for (double& x : out) x = f32_from_bf16(*from++);
+      return out;
+    }
     return Vec(floats(b), floats(b) + buffer.rows * buffer.cols);
   }
   executor::StepState& step() { return ctx_.step; }

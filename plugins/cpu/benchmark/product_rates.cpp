@@ -56,19 +56,24 @@ constexpr Shape kShapes[] = {{1024, 2304, 768, "110M qkv"},          {1024, 768,
                              {512, 32000, 768, "110M head"},         {2048, 768, 256, "byte-tiny qkv"},
                              {2048, 1408, 256, "byte-tiny gate|up"}, {512, 288, 96, "built-in qkv"}};
 
-void measure(OpContext& ctx, const Shape& s, double best[3]) {
-  std::vector<float> x(s.tokens * s.k, 0.01f), w(s.n * s.k, 0.02f), y(s.tokens * s.n, 0.01f), g(s.n * s.k);
-  const auto nothing = [](Range, Range) {};
+void forward(OpContext& ctx, const Shape& s, const float* x, const float* w, float* y) {
+  product_with_weight(ctx, Right::kTransposed, s.tokens, s.n, s.k, x, w, false, y, [](Range, Range) {});
+}
+void forward(OpContext& ctx, const Shape& s, const Bf16* x, const Bf16* w, Bf16* y) {
+  bf16_product(ctx, s.tokens, s.n, s.k, {x, s.k, false}, {w, s.k, false}, nullptr, nullptr, y);
+}
+
+template <class T>
+void measure(OpContext& ctx, const Shape& s, T value, double best[3]) {
+  std::vector<T> x(s.tokens * s.k, value), w(s.n * s.k, value), y(s.tokens * s.n, value);
+  std::vector<float> g(s.n * s.k);
   for (int part = 0; part < 3; ++part) {
     const double start = seconds();
-    if (part == 0)
-      product_with_weight(ctx, Right::kTransposed, s.tokens, s.n, s.k, x.data(), w.data(), false, y.data(),
-                          nothing);
-    if (part == 1)
-      product_with_weight(ctx, Right::kPlain, s.tokens, s.k, s.n, y.data(), w.data(), false, x.data(),
-                          nothing);
+    if (part == 0) forward(ctx, s, x.data(), w.data(), y.data());
+    const T *dy = y.data(), *left = x.data();
+    if (part == 1) input_gradient(ctx, s.tokens, s.n, s.k, dy, static_cast<const T*>(w.data()), x.data());
     if (part == 2)
-      weight_gradient(ctx, s.n, s.k, s.tokens, y.data(), x.data(), true, g.data(), 0, [](std::uint32_t) {});
+      weight_gradient(ctx, s.n, s.k, s.tokens, dy, left, true, g.data(), 0, [](std::uint32_t) {});
     best[part] = std::min(best[part], seconds() - start);
   }
 }
@@ -101,12 +106,18 @@ int main(int argc, char** argv) {
   for (const Shape& s : kShapes)
     for (std::size_t table = 0; table <= tables; ++table) {
       const Bf16Kernels* packed = table ? bf16[table - 1] : nullptr;
-      if (packed && !packed->native && table + 1 < tables && bf16[table]->native == false)
-        continue;  // of the tables that multiply bf16 in f32, only the widest
+      // Of the tables that multiply bf16 in f32 only the widest, or the one that TRAINHOST_CPU_ISA names.
+      if (packed && !packed->native && packed != &select_bf16_kernels() &&
+          (packed->name != std::string(select_kernels().name) || std::getenv("TRAINHOST_CPU_ISA")))
+        continue;
       program.run.compute = packed ? DType::kBF16 : DType::kF32;
       OpContext ctx{program, space, pool, select_kernels(), {}, {}, 0, packed, own};
       double best[3] = {1e9, 1e9, 1e9};
-      for (int rep = 0; rep < 8; ++rep) measure(ctx, s, best);
+      for (int rep = 0; rep < 8; ++rep)
+        if (packed)
+          measure(ctx, s, Bf16{0x3c00}, best);  // 2^-7
+        else
+          measure(ctx, s, 0x1p-7f, best);
       const double flops =
           2e-9 * static_cast<double>(s.tokens) * static_cast<double>(s.n) * static_cast<double>(s.k);
       std::printf("  %-18s %-16s %7.0f %7.0f %7.0f   %.2f %.2f %.2f\n", s.what,

@@ -25,6 +25,11 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
 
 }  // namespace
 
+bool stores_bf16(const RunSpec& r) {
+  return r.weight == DType::kBF16 && r.mode == RunMode::kFull && r.trainable.empty() &&
+         r.parallel.tensor == 1;
+}
+
 TrainerTraits traits_of(const ModelSpec& whole, const RunSpec& run, std::uint32_t threads) {
   const ModelSpec model = run.mode == RunMode::kInference ? whole : part_of_model(whole, run.parallel);
   TrainerTraits p;
@@ -33,7 +38,7 @@ TrainerTraits traits_of(const ModelSpec& whole, const RunSpec& run, std::uint32_
   p.tier = Tier::kHost;
   p.threads = threads ? threads : std::max(1u, std::thread::hardware_concurrency());
   p.slots = 16;
-  p.f32_storage = true;
+  p.f32_storage = !stores_bf16(run);
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch());
   p.attention_tile_q = std::min<std::uint32_t>(32, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(128, run.seq_len);

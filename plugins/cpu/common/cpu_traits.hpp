@@ -11,6 +11,11 @@ namespace trainhost::cpu {
 inline constexpr const char* kId = "cpu";
 inline constexpr const char* kVersion = "0.1.0";
 
+/// True if weights and activations of the run are stored in bf16: a bf16 run that trains all weights, not
+/// tensor-parallel. Other bf16 runs (adapters, frozen weights, tensor parallelism, inference) store f32 and
+/// round the operands of products.
+bool stores_bf16(const RunSpec& run);
+
 /// Traits for a run: arena alignment, head chunk, attention tiles, slots, workspace. threads = 0: all cores.
 TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 

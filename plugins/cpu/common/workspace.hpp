@@ -9,39 +9,44 @@
 #include "core/model/adapters.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
+#include "plugins/cpu/kernels/bf16.hpp"
 #include "plugins/cpu/kernels/kernel_table.hpp"
 
 namespace trainhost::cpu {
 
 // ---- bf16 products: a block of each operand is packed into the shared part, then multiplied tile by tile
 
-/// Blocks of a product, chosen by shape only. A packed block fits in the L2 caches and a panel in L1.
+/// Blocks of a product, chosen by shape only. Elements of packed operands take up to 4 bytes.
 struct Bf16Blocks {
-  std::uint64_t rows, cols, inner;  // of one block; multiples of 32
+  std::uint64_t rows, cols, inner;  // of one block; rows and columns are multiples of kBf16Unit
 
-  std::uint64_t left_floats() const { return rows * inner / 2; }  // two bf16 per float
-  std::uint64_t right_floats() const { return cols * inner / 2; }
-  std::uint64_t floats() const { return left_floats() + right_floats(); }
+  std::uint64_t left_floats() const { return rows * inner; }
+  std::uint64_t right_floats() const { return cols * inner; }
+  /// Sums of a block of a result in bf16, until the last inner block has been added.
+  std::uint64_t sums() const { return rows * cols; }
+  std::uint64_t floats() const { return left_floats() + right_floats() + sums(); }
 };
 
-inline constexpr std::uint64_t kBf16Inner = 1024, kBf16Left = 2u << 20,
-                               kBf16Right = 1u << 20;  // maximum elements
-/// v rounded up to a multiple of 32, at least 32.
-inline std::uint64_t up32(std::uint64_t v) { return std::max<std::uint64_t>(v + 31, 32) / 32 * 32; }
+inline constexpr std::uint64_t kBf16Inner = 1024, kBf16Side = 768;  // maximum elements
+/// v rounded up to a multiple of `unit`, at least `unit`.
+inline std::uint64_t up_to(std::uint64_t v, std::uint64_t unit) {
+  return std::max<std::uint64_t>((v + unit - 1) / unit, 1) * unit;
+}
 
 /// Blocks for C[m,n] = A[m,k] B[k,n].
 inline Bf16Blocks bf16_blocks(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
-  const std::uint64_t parts = std::max<std::uint64_t>((k + kBf16Inner - 1) / kBf16Inner, 1),
-                      inner = up32((k + parts - 1) / parts);
-  return {std::min(up32(m), kBf16Left / inner / 32 * 32), std::min(up32(n), kBf16Right / inner / 32 * 32),
-          inner};
+  const std::uint64_t parts = std::max<std::uint64_t>((k + kBf16Inner - 1) / kBf16Inner, 1);
+  return {std::min(up_to(m, kBf16Unit), kBf16Side), std::min(up_to(n, kBf16Unit), kBf16Side),
+          up_to((k + parts - 1) / parts, kBf16InnerUnit)};
 }
 
 /// Floats that are sufficient for the blocks of any product up to these sizes; used for planning. The blocks
-/// of a smaller product can be larger (fewer inner elements, more rows); this bound does not grow.
+/// of a smaller product can have more inner elements (fewer parts); this bound does not grow.
 inline std::uint64_t max_bf16_block_floats(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
-  const std::uint64_t inner = std::min(up32(k), kBf16Inner);
-  return (std::min(up32(m) * inner, kBf16Left) + std::min(up32(n) * inner, kBf16Right)) / 2;
+  const std::uint64_t rows = std::min(up_to(m, kBf16Unit), kBf16Side),
+                      cols = std::min(up_to(n, kBf16Unit), kBf16Side),
+                      inner = std::min(up_to(k, kBf16InnerUnit), kBf16Inner);
+  return (rows + cols) * inner + rows * cols;
 }
 
 // ---- f32 products and attention
@@ -127,12 +132,23 @@ inline constexpr std::uint64_t kLargeWork = 16 + kLargePanels + kLargeStrips;
 /// What a product needs of one thread's part: the maximum, because one product runs at a time.
 inline constexpr std::uint64_t kThreadProductWork = std::max(kProductWork, kLargeWork);
 static_assert(kThreadProductWork % 16 == 0, "the parts of two threads share no cache line");
-/// Work of one product, three packed tiles, two floats per query of a block, and one per query of a group
-/// of heads.
+/// Floats between rows of a tile that is widened from bf16: an odd number of cache lines.
+inline std::uint64_t widened_ld(std::uint64_t head_dim) { return ((head_dim + 15) / 16 | 1) * 16; }
+/// Rows that attention widens from bf16 at a time. Forward: queries and outputs of a block, a tile of keys or
+/// values. Backward: a tile of keys or values and of their gradients, a tile of queries and of gradients of
+/// outputs, and the gradients of all queries of a group of heads. One generated token: query, output, and all
+/// keys or values.
+inline std::uint64_t widened_rows(const TrainerTraits& p, std::uint64_t group, std::uint64_t seq) {
+  return std::max<std::uint64_t>({2 * kQueryBlock + p.attention_tile_k,
+                                  3 * p.attention_tile_k + 2 * p.attention_tile_q + group * seq, 2 + seq});
+}
+/// Work of one product, three packed tiles, two floats per query of a block, one per query of a group of
+/// heads, and what is widened from bf16.
 inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0;
   return kThreadProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock +
-         (group * r.seq_len + 15) / 16 * 16;
+         (group * r.seq_len + 15) / 16 * 16 +
+         (p.f32_storage ? 0 : widened_rows(p, group, r.seq_len) * widened_ld(m.head_dim));
 }
 inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   return shared_floats(m, r, p) + p.threads * worker_floats(m, r, p);

@@ -1,6 +1,7 @@
-// Matrix products with operands rounded to bfloat16; operands and result are f32 in memory. All threads pack
-// a block of each operand, then multiply it tile by tile. The division depends only on the shape, as in
-// weight_product.hpp, so the bits depend on shape and kernel set.
+// Matrix products in bf16: operands are stored in bfloat16, or in f32 and rounded; sums are f32; the result
+// is f32, or rounded to bfloat16 once. All threads pack a block of each operand, then multiply it tile by
+// tile. The division depends only on the shape, as in weight_product.hpp, so the bits depend on shape and
+// kernel set.
 #pragma once
 #include "plugins/cpu/engine/op_context.hpp"
 
@@ -9,9 +10,16 @@ namespace trainhost::cpu {
 /// An operand that is read as [outer, inner]; element (i, p) is at[i * ld + p], or at[p * ld + i] if
 /// inner_is_row.
 struct Bf16Operand {
-  const float* at;
+  const void* at;
+  bool stored;  // in bfloat16; else in f32
   std::uint64_t ld;
   bool inner_is_row;
+
+  Bf16Operand(const float* from, std::uint64_t row, bool transposed)
+      : at(from), stored(false), ld(row), inner_is_row(transposed) {}
+  Bf16Operand(const Bf16* from, std::uint64_t row, bool transposed)
+      : at(from), stored(true), ld(row), inner_is_row(transposed) {}
+  std::uint64_t element_bytes() const { return stored ? sizeof(Bf16) : sizeof(float); }
 };
 
 /// Called once for each tile of C before products are added to it; the tiles cover C.
@@ -23,5 +31,8 @@ struct TileHook {
 /// C[m,n] (= or +=) A[m,k] B[n,k]^T; C has rows of n. Uses the shared workspace (workspace.hpp).
 void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
                   Bf16Operand b, bool add, float* c, TileHook before = {});
+/// C = A B^T (+ bias) (+ residual), rounded. bias [n] and residual [m,n] may be null; residual may be c.
+void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
+                  Bf16Operand b, const Bf16* bias, const Bf16* residual, Bf16* c);
 
 }  // namespace trainhost::cpu

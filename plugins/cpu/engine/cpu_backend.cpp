@@ -154,7 +154,7 @@ void CpuBackend::for_each(std::uint32_t count, const std::function<void(std::uin
 // The bits of large products depend on who computes them, so that is part of the name.
 std::string CpuBackend::kernel_set() const {
   return std::string(kId) + " " + kVersion + " " + ctx_.kernels.name +
-         (ctx_.bf16 ? std::string(" bf16:") + ctx_.bf16->name : "") +
+         (ctx_.bf16 ? std::string(ctx_.stores_bf16() ? " stored-bf16:" : " bf16:") + ctx_.bf16->name : "") +
          (ctx_.own_products ? ", own products" : ", products of OpenBLAS") + ", " + openblas_version();
 }
 
@@ -202,16 +202,16 @@ double CpuBackend::fma_flops(std::uint64_t ns) {
   });
 }
 
-// Packed products of 256 x 512 x 512; operands of each thread are its own. They are allocated here and freed:
+// Packed products of 288 x 480 x 512; operands of each thread are its own. They are allocated here and freed:
 // not part of the plan.
 double CpuBackend::bf16_flops(std::uint64_t ns) {
-  constexpr std::uint64_t kM = 256, kN = 512, kK = 512;
-  static_assert(kM % kBf16Block == 0 && kN % kBf16Block == 0, "whole tiles, so no spare tile is needed");
+  constexpr std::uint64_t kM = 288, kN = 480, kK = 512;
+  static_assert(kM % kBf16Unit == 0 && kN % kBf16Unit == 0, "whole tiles, so no spare tile is needed");
   const std::uint32_t threads = pool_.threads();
   std::vector<std::uint16_t> a(threads * kM * kK, 0x3f00), b(threads * kN * kK, 0x3e80);
   std::vector<float> c(threads * kM * kN);
   return rate_of(ns, [&](std::uint32_t i) {
-    ctx_.bf16->multiply(kM, kN, kK / kBf16Block, a.data() + i * kM * kK, b.data() + i * kN * kK, false,
+    ctx_.bf16->multiply(kM, kN, kK, a.data() + i * kM * kK, b.data() + i * kN * kK, false,
                         c.data() + i * kM * kN, kN, nullptr);
     return 2.0 * kM * kN * kK;
   });

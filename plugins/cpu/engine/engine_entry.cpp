@@ -17,24 +17,30 @@ struct RunFactory {
     require_supported(run);
     openblas_single_threaded();
     const Bf16Kernels* bf16 = nullptr;
-    auto made =
-        std::make_unique<executor::Run>(host, model, run, traits_of(model, run, host->thread_budget),
-                                        [&](const step::Program& program, Storage& storage) {
-                                          auto backend = std::make_unique<CpuBackend>(
-                                              program, storage, select_kernels(), &select_bf16_kernels());
-                                          bf16 = backend->context().bf16;
-                                          return backend;
-                                        });
-    if (host->log) log_kernels(host, made->info("kernel_set"), bf16);
+    bool stored = false;
+    auto made = std::make_unique<executor::Run>(
+        host, model, run, traits_of(model, run, host->thread_budget),
+        [&](const step::Program& program, Storage& storage) {
+          auto backend =
+              std::make_unique<CpuBackend>(program, storage, select_kernels(), &select_bf16_kernels());
+          bf16 = backend->context().bf16, stored = backend->context().stores_bf16();
+          return backend;
+        });
+    if (host->log) log_kernels(host, made->info("kernel_set"), bf16, stored);
     return made;
   }
 
-  static void log_kernels(const th_host* host, const char* kernel_set, const Bf16Kernels* bf16) {
+  static void log_kernels(const th_host* host, const char* kernel_set, const Bf16Kernels* bf16, bool stored) {
     host->log(host, TH_LOG_DEBUG, kId, (std::string("kernels: ") + kernel_set).c_str());
+    // Measured: docs/measurements.md, "Training speed".
     if (bf16 && !bf16->native)
       host->log(host, TH_LOG_WARN, kId,
-                "this CPU has neither AVX512_BF16 nor AMX: bf16 products are computed in f32 and are not "
-                "faster than fp32");
+                stored
+                    ? "precision = \"bf16\" is up to a tenth slower than fp32 on this CPU, which has neither "
+                      "AVX512_BF16 nor AMX; it halves the memory of the activations"
+                    : "precision = \"bf16\" is slower than fp32 on this CPU, which has neither "
+                      "AVX512_BF16 nor AMX, "
+                      "and saves no memory in this run");
     if (const std::string best = best_core_type(); !best.empty() && openblas_core() != best)
       host->log(
           host, TH_LOG_WARN, kId,

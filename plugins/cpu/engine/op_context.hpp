@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "core/executor/backend.hpp"
@@ -42,6 +43,29 @@ struct OpContext {
 
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
+  /// True if weights and activations are stored in bf16, else in f32.
+  bool stores_bf16() const { return !program.traits.f32_storage && program.run.weight == DType::kBF16; }
+  /// Calls f(T{}) with the type in which weights and activations are stored: float or Bf16.
+  template <class F>
+  void by_storage(F&& f) {
+    if (stores_bf16())
+      f(Bf16{});
+    else
+      f(float{});
+  }
+  /// The loops over rows that are stored as T.
+  template <class T>
+  const RowKernels<T>& rows() const {
+    if constexpr (std::is_same_v<T, float>)
+      return kernels;
+    else
+      return kernels.bf16;
+  }
+  /// The elements of a buffer; null if absent.
+  template <class T>
+  T* at(step::BufferId b) {
+    return b == step::kNoBuffer ? nullptr : static_cast<T*>(storage.at(b));
+  }
   float* f32(step::BufferId b) { return b == step::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
   double* f64(step::BufferId b) { return static_cast<double*>(storage.at(b)); }
   /// The part that all threads share: packed operands, or slots of a weight's gradient.
@@ -114,6 +138,17 @@ void run_head(OpContext&, const step::Op&);  // kHeadLoss and kHeadEval
 void run_head_stats(OpContext&, const step::Op&);
 void run_head_logits(OpContext&, const step::Op&);
 void run_grad_squares(OpContext&, std::span<const step::Op>);
+/// Elements of a weight that an optimizer changes, from one element on.
+struct UpdatedWeight {
+  float* values;  // the master copy where there is one, else the weight
+  Bf16* stored;   // the weight, rounded from the master copy; null without one
+  /// Rounds n elements after `first` of `values` has been updated.
+  void store(const Kernels& kernels, std::uint64_t first, std::uint64_t n) const {
+    if (stored) kernels.narrow(n, values + first, stored + first);
+  }
+};
+/// From element `first` of those that this rank updates on.
+UpdatedWeight updated_weight(OpContext&, const step::Op&, std::uint64_t first);
 /// The factors of an AdamW update that are equal for all elements.
 AdamConstants adam_constants(const OpContext&, bool decay, double clip_factor);
 /// Partial sums of a norm in run_muon().

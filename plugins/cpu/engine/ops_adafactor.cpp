@@ -21,7 +21,8 @@ constexpr double kEps1 = 1.1920928955078125e-07, kBeta2Decay = -0.8, kLargestRms
 /// One tensor as a matrix [rows, cols]. A vector is one row whose "column means" are its second moment.
 struct FactoredTensor {
   const float* g;
-  float *w, *row_means, *col_means;
+  UpdatedWeight w;
+  float *row_means, *col_means;
   std::uint64_t rows, cols;
   bool factored;
 };
@@ -74,7 +75,8 @@ class AdafactorUpdate {
                                 std::max(1.0, rms_of_change / kLargestRms));
     over_slots(ctx_, t_, slots_, [&](std::uint32_t, std::uint64_t r, Range x) {
       ctx_.kernels.adafactor(x.size(), row(t_.g, r) + x.begin, t_.col_means + x.begin, factor(r),
-                             row(t_.w, r) + x.begin, c);
+                             row(t_.w.values, r) + x.begin, c);
+      t_.w.store(ctx_.kernels, r * t_.cols + x.begin, x.size());
     });
   }
 
@@ -94,7 +96,7 @@ class AdafactorUpdate {
 
   void collect(std::uint32_t s, std::uint64_t r, Range c, double weight) {
     const float* g = row(t_.g, r) + c.begin;
-    of(s, 0) += ctx_.kernels.sum_squares(c.size(), row(t_.w, r) + c.begin);
+    of(s, 0) += ctx_.kernels.sum_squares(c.size(), row(t_.w.values, r) + c.begin);
     if (!t_.factored) {
       for (std::uint64_t i = 0; i < c.size(); ++i) {
         const double x = g[i] * clip_;
@@ -134,7 +136,7 @@ void run_adafactor(OpContext& ctx, const step::Op& op) {
     const step::MatrixSlice s = step::matrix_slice(ctx.program, param, i);
     const std::uint64_t first = s.first_row * s.cols;
     FactoredTensor t{ctx.f32(op[adafactor::kGrad]) + first,
-                     ctx.f32(op[adafactor::kWeight]) + first,
+                     updated_weight(ctx, op, first),
                      ctx.f32(op[adafactor::kRows]) + s.first_row,
                      nullptr,
                      s.rows,

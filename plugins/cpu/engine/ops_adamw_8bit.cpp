@@ -25,13 +25,16 @@ void update_tensor(OpContext& ctx, const step::Op& op, const step::Moment8bit& t
                    const AdamConstants& c) {
   static const MomentTables first = moment_tables(true), second = moment_tables(false);
   const float* g = ctx.f32(op[adamw_8bit::kGrad]) + tensor.first_element;
-  float* w = ctx.f32(op[adamw_8bit::kWeight]) + tensor.first_element;
+  const UpdatedWeight updated = updated_weight(ctx, op, tensor.first_element);
+  float* w = updated.values;
   auto* m = static_cast<std::byte*>(ctx.storage.at(op[adamw_8bit::kM]));
   auto* v = static_cast<std::byte*>(ctx.storage.at(op[adamw_8bit::kV]));
   float *m_floats = reinterpret_cast<float*>(m + tensor.floats),
         *v_floats = reinterpret_cast<float*>(v + tensor.floats);
-  if (!tensor.coded)
-    return ctx.kernels.adamw(r.size(), g + r.begin, w + r.begin, m_floats + r.begin, v_floats + r.begin, c);
+  if (!tensor.coded) {
+    ctx.kernels.adamw(r.size(), g + r.begin, w + r.begin, m_floats + r.begin, v_floats + r.begin, c);
+    return updated.store(ctx.kernels, r.begin, r.size());
+  }
   auto *m_codes = reinterpret_cast<std::uint8_t*>(m + tensor.codes),
        *v_codes = reinterpret_cast<std::uint8_t*>(v + tensor.codes);
   for (std::uint64_t i = r.begin; i < r.end; i += kMomentBlock) {
@@ -39,6 +42,7 @@ void update_tensor(OpContext& ctx, const step::Op& op, const step::Moment8bit& t
     ctx.kernels.adamw_8bit(std::min(kMomentBlock, r.end - i), g + i, w + i, {m_codes + i, m_floats + block},
                            {v_codes + i, v_floats + block}, first, second, c);
   }
+  updated.store(ctx.kernels, r.begin, r.size());
 }
 
 }  // namespace

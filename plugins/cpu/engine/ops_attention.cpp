@@ -64,6 +64,10 @@ struct ThreadBuffers {
       *values;         // packed tiles; keys and values share memory: one is needed at a time
   float *top, *total;  // running maximum and sum of each query of a block
   float* delta;        // dot(o, d o) of each query of each head of a group
+  // Of tensors in bf16: rows in f32, widened_ld() floats apart (workspace.hpp).
+  float* widened;
+  std::uint64_t ld_widened;
+  float* widened_row(std::uint64_t row) const { return widened + row * ld_widened; }
 };
 ThreadBuffers thread_buffers(OpContext& ctx, const Shape& s, step::BufferId scratch, std::uint32_t worker) {
   ThreadBuffers d{};
@@ -78,7 +82,32 @@ ThreadBuffers thread_buffers(OpContext& ctx, const Shape& s, step::BufferId scra
   d.top = d.keys + tile;
   d.total = d.top + kQueryBlock;
   d.delta = d.total + kQueryBlock;
+  d.widened = d.delta + (std::uint64_t{s.group()} * s.seq + 15) / 16 * 16;
+  d.ld_widened = widened_ld(s.d);
   return d;
+}
+
+// Rows of d elements in f32: those of a tensor that is stored in f32, or a widened copy.
+const float* as_f32(const Kernels&, const float* from, std::uint64_t, std::uint64_t, std::uint64_t, float*) {
+  return from;
+}
+const float* as_f32(const Kernels& kernels, const Bf16* from, std::uint64_t rows, std::uint64_t d,
+                    std::uint64_t ld, float* copy) {
+  for (std::uint64_t r = 0; r < rows; ++r) kernels.widen(d, from + r * ld, copy + r * widened_ld(d));
+  return copy;
+}
+// Where rows of a tensor are computed in f32: in place, or in memory from which store_rows() stores them.
+float* in_f32(float* tensor, float*) { return tensor; }
+float* in_f32(Bf16*, float* copy) { return copy; }
+void store_rows(const Kernels&, const float*, std::uint64_t, std::uint64_t, float*, std::uint64_t) {}
+void store_rows(const Kernels& kernels, const float* from, std::uint64_t rows, std::uint64_t d, Bf16* to,
+                std::uint64_t ld) {
+  for (std::uint64_t r = 0; r < rows; ++r) kernels.narrow(d, from + r * widened_ld(d), to + r * ld);
+}
+// Floats between rows of which as_f32() or in_f32() gives the address.
+template <class T>
+std::uint64_t ld_f32(std::uint64_t ld, const ThreadBuffers& d) {
+  return std::is_same_v<T, float> ? ld : d.ld_widened;
 }
 
 // Queries [q0, q0 + rows) and keys [k0, k0 + cols).
@@ -103,70 +132,87 @@ AttentionTile mask(const Shape& s, const Tile& t) {
 // Attention of the queries [q_begin, q_end) of one head. q, k, v, o and lse point at the head's elements in
 // the first row of the sequence. o is accumulated unnormalised and rescaled when a row's maximum grows;
 // softmax_finish() normalises it.
-void forward_block(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const float* q,
-                   const float* k, const float* v, std::uint32_t q_begin, std::uint32_t q_end, float* o,
-                   std::uint64_t ldo, float* lse) {
-  const std::uint64_t value_width = kernels.panel_width(s.d);
+template <class T>
+void forward_block(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const T* q, const T* k,
+                   const T* v, std::uint32_t q_begin, std::uint32_t q_end, T* o, std::uint64_t ldo,
+                   float* lse) {
+  const std::uint64_t value_width = kernels.panel_width(s.d), ld = ld_f32<T>(s.ld, d),
+                      ld_out = ld_f32<T>(ldo, d);
+  const std::uint32_t queries = q_end - q_begin;
+  const float* q32 = as_f32(kernels, q + q_begin * s.ld, queries, s.d, s.ld, d.widened);
+  float *const o32 = in_f32(o + q_begin * ldo, d.widened_row(kQueryBlock)), *const copy = d.widened_row(
+                                                                                2 * kQueryBlock);
   for (std::uint32_t k0 = s.first_key(q_begin); k0 < q_end; k0 += s.tile_k) {
     const std::uint32_t cols = std::min({s.tile_k, s.seq - k0, q_end - k0});
     const std::uint64_t key_width = kernels.panel_width(cols);
-    kernels.pack_transposed(cols, s.d, k + k0 * s.ld, s.ld, key_width, d.keys_t);
-    kernels.pack(s.d, cols, v + k0 * s.ld, s.ld, value_width, d.values);
+    const float* k32 = as_f32(kernels, k + k0 * s.ld, cols, s.d, s.ld, copy);
+    kernels.pack_transposed(cols, s.d, k32, ld, key_width, d.keys_t);
+    const float* v32 = as_f32(kernels, v + k0 * s.ld, cols, s.d, s.ld, copy);
+    kernels.pack(s.d, cols, v32, ld, value_width, d.values);
     over_queries(s, q_begin, q_end, k0, [&](const Tile& t) {
-      float *top = d.top + (t.q0 - q_begin), *total = d.total + (t.q0 - q_begin), *to = o + t.q0 * ldo;
-      kernels.product_packed(t.rows, t.cols, s.d, q + t.q0 * s.ld, s.ld, d.keys_t, s.d, key_width, false,
+      const std::uint32_t row = t.q0 - q_begin;
+      float *top = d.top + row, *total = d.total + row, *to = o32 + row * ld_out;
+      kernels.product_packed(t.rows, t.cols, s.d, q32 + row * ld, ld, d.keys_t, s.d, key_width, false,
                              d.scores, s.ld_scores);
-      kernels.softmax_tile(mask(s, t), d.scores, top, total, t.first, to, ldo, s.d);
+      kernels.softmax_tile(mask(s, t), d.scores, top, total, t.first, to, ld_out, s.d);
       kernels.product_packed(t.rows, s.d, t.cols, d.scores, s.ld_scores, d.values, cols, value_width,
-                             !t.first, to, ldo);
+                             !t.first, to, ld_out);
     });
   }
-  kernels.softmax_finish(q_end - q_begin, s.d, o + q_begin * ldo, ldo, d.top, d.total,
-                         lse + std::uint64_t{q_begin} * s.heads, s.heads);
+  kernels.softmax_finish(queries, s.d, o32, ld_out, d.top, d.total, lse + std::uint64_t{q_begin} * s.heads,
+                         s.heads);
+  store_rows(kernels, o32, queries, s.d, o + q_begin * ldo, ldo);
 }
 
-// Addresses of the first row of a sequence for one query head and its key/value head.
+// Addresses of the first row of a sequence for one query head and its key/value head. dq is f32, as dk and dv
+// of the tile of keys.
+template <class T>
 struct Rows {
-  const float *q, *k, *v, *o, *d_o, *lse;
-  float *dq, *dk, *dv;
+  const T *q, *d_o, *o;
+  const float* lse;
+  T* dq_stored;
+  float* dq;
 };
 // Adds the contribution of one tile to dq, dk and dv: p and ds from q, k, lse and delta; dv += p^T dO, dk +=
-// ds^T q, dq += ds k. dq is overwritten by the first tile of keys of each query.
-void backward_tile(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const Rows& r,
-                   const Tile& t, std::uint32_t cols, const float* delta, std::uint64_t ldo) {
-  const std::uint64_t key_width = kernels.panel_width(cols), q = t.q0 * s.ld, o = t.q0 * ldo, k = t.k0 * s.ld;
-  kernels.product_packed(t.rows, t.cols, s.d, r.q + q, s.ld, d.keys_t, s.d, key_width, false, d.scores,
-                         s.ld_scores);
-  kernels.product_packed(t.rows, t.cols, s.d, r.d_o + o, ldo, d.values_t, s.d, key_width, false, d.dscores,
+// ds^T q, dq += ds k. dq is overwritten by the first tile of keys of each query. copies: of a tile of queries
+// and one of gradients.
+template <class T>
+void backward_tile(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const Rows<T>& r,
+                   const Tile& t, std::uint32_t cols, const float* delta, std::uint64_t ldo, float* dk,
+                   float* dv, float* copies) {
+  const std::uint64_t key_width = kernels.panel_width(cols), ld = ld_f32<T>(s.ld, d),
+                      ld_o = ld_f32<T>(ldo, d);
+  const float* q = as_f32(kernels, r.q + t.q0 * s.ld, t.rows, s.d, s.ld, copies);
+  const float* d_o = as_f32(kernels, r.d_o + t.q0 * ldo, t.rows, s.d, ldo, copies + s.tile_q * d.ld_widened);
+  kernels.product_packed(t.rows, t.cols, s.d, q, ld, d.keys_t, s.d, key_width, false, d.scores, s.ld_scores);
+  kernels.product_packed(t.rows, t.cols, s.d, d_o, ld_o, d.values_t, s.d, key_width, false, d.dscores,
                          s.ld_scores);
   kernels.softmax_bwd_tile(mask(s, t), d.scores, d.dscores, r.lse + std::uint64_t{t.q0} * s.heads, s.heads,
                            delta + t.q0);
-  kernels.product(t.cols, s.d, t.rows, d.scores, s.ld_scores, true, r.d_o + o, ldo, true, r.dv + k, s.ld,
-                  d.work);
-  kernels.product(t.cols, s.d, t.rows, d.dscores, s.ld_scores, true, r.q + q, s.ld, true, r.dk + k, s.ld,
-                  d.work);
+  kernels.product(t.cols, s.d, t.rows, d.scores, s.ld_scores, true, d_o, ld_o, true, dv, ld, d.work);
+  kernels.product(t.cols, s.d, t.rows, d.dscores, s.ld_scores, true, q, ld, true, dk, ld, d.work);
   kernels.product_packed(t.rows, s.d, t.cols, d.dscores, s.ld_scores, d.keys, cols, kernels.panel_width(s.d),
-                         !t.first, r.dq + q, s.ld);
+                         !t.first, r.dq + t.q0 * ld, ld);
 }
 
 void clear_rows(float* to, std::uint64_t rows, std::uint64_t n, std::uint64_t ld) {
   for (std::uint64_t r = 0; r < rows; ++r) std::memset(to + r * ld, 0, n * sizeof(float));
 }
 
-}  // namespace
-
 // Task: a block of queries of one head of one sequence.
-void run_attention(OpContext& ctx, const step::Op& op) {
+template <class T>
+void attention_forward(OpContext& ctx, const step::Op& op) {
   const Shape s = shape(ctx, op);
-  const float* qkv = ctx.f32(op[attention::kQkv]);
-  float *o = ctx.f32(op[attention::kO]), *lse = ctx.f32(op[attention::kLse]);
+  const T* qkv = ctx.at<T>(op[attention::kQkv]);
+  T* o = ctx.at<T>(op[attention::kO]);
+  float* lse = ctx.f32(op[attention::kLse]);
   const std::uint64_t sequences = ctx.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
   const std::uint32_t block = query_block(ctx.program.traits), blocks = (s.seq + block - 1) / block;
   ctx.pool.run(
       static_cast<std::uint32_t>(sequences * s.heads * blocks), [&](std::uint32_t i, std::uint32_t worker) {
         const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
         const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
-        const float* base = qkv + row0 * s.ld;
+        const T* base = qkv + row0 * s.ld;
         forward_block(ctx.kernels, s.of_sequence(ctx.step.starts, row0),
                       thread_buffers(ctx, s, op[attention::kScratch], worker), base + head * s.d,
                       base + (s.heads + kv) * s.d, base + (s.heads + s.kv_heads + kv) * s.d, q_begin,
@@ -177,60 +223,83 @@ void run_attention(OpContext& ctx, const step::Op& op) {
 
 // Task: one key/value head of one sequence with all query heads that share it, in order, so that dk and dv
 // have one writer.
-void run_attention_bwd(OpContext& ctx, const step::Op& op) {
+template <class T>
+void attention_backward(OpContext& ctx, const step::Op& op) {
   const Shape all = shape(ctx, op);
-  const float *d_o = ctx.f32(op[attention_bwd::kDO]), *o = ctx.f32(op[attention_bwd::kO]),
-              *lse = ctx.f32(op[attention_bwd::kLse]), *qkv = ctx.f32(op[attention_bwd::kQkv]);
-  float* dqkv = ctx.f32(op[attention_bwd::kDQkv]);
+  const T *d_o = ctx.at<T>(op[attention_bwd::kDO]), *o = ctx.at<T>(op[attention_bwd::kO]),
+          *qkv = ctx.at<T>(op[attention_bwd::kQkv]);
+  const float* lse = ctx.f32(op[attention_bwd::kLse]);
+  T* dqkv = ctx.at<T>(op[attention_bwd::kDQkv]);
   const std::uint64_t sequences = ctx.step.rows / all.seq, ldo = std::uint64_t{all.heads} * all.d;
   ctx.pool.run(
       static_cast<std::uint32_t>(sequences * all.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
+        const Kernels& kernels = ctx.kernels;
         const std::uint64_t row0 = std::uint64_t{i / all.kv_heads} * all.seq, kv = i % all.kv_heads;
         const Shape s = all.of_sequence(ctx.step.starts, row0);
         const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d,
                             at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
         const ThreadBuffers d = thread_buffers(ctx, s, op[attention_bwd::kScratch], worker);
+        const std::uint64_t ld = ld_f32<T>(s.ld, d);
+        // Widened rows: keys or values, their gradients, a tile of queries and of gradients, dq of the group.
+        float *const copy = d.widened, *const dk_copy = d.widened_row(s.tile_k),
+                     *const dv_copy = d.widened_row(2 * s.tile_k), *const tiles = d.widened_row(3 * s.tile_k),
+                     *const dq_copy = d.widened_row(3 * s.tile_k + 2 * s.tile_q);
         auto rows = [&](std::uint32_t member) {
           const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d,
                               at_o = row0 * ldo + head * s.d;
-          return Rows{qkv + at_q,  qkv + at_k,  qkv + at_v, o + at_o, d_o + at_o, lse + row0 * s.heads + head,
-                      dqkv + at_q, dqkv + at_k, dqkv + at_v};
+          return Rows<T>{
+              qkv + at_q,  d_o + at_o,
+              o + at_o,    lse + row0 * s.heads + head,
+              dqkv + at_q, in_f32(dqkv + at_q, dq_copy + std::uint64_t{member} * s.seq * d.ld_widened)};
         };
         for (std::uint32_t h = 0; h < s.group(); ++h)
-          ctx.kernels.row_dots(s.seq, s.d, rows(h).d_o, ldo, rows(h).o, ldo, d.delta + h * s.seq);
+          ctx.rows<T>().row_dots(s.seq, s.d, rows(h).d_o, ldo, rows(h).o, ldo, d.delta + h * s.seq);
         for (std::uint32_t k0 = 0; k0 < s.seq; k0 += s.tile_k) {
           const std::uint32_t cols = std::min(s.tile_k, s.seq - k0);
-          const std::uint64_t width = ctx.kernels.panel_width(cols);
-          const float *k = qkv + at_k + k0 * s.ld, *v = qkv + at_v + k0 * s.ld;
-          ctx.kernels.pack_transposed(cols, s.d, k, s.ld, width, d.keys_t);
-          ctx.kernels.pack_transposed(cols, s.d, v, s.ld, width, d.values_t);
-          ctx.kernels.pack(s.d, cols, k, s.ld, ctx.kernels.panel_width(s.d), d.keys);
-          clear_rows(dqkv + at_k + k0 * s.ld, cols, s.d, s.ld);
-          clear_rows(dqkv + at_v + k0 * s.ld, cols, s.d, s.ld);
+          const std::uint64_t width = kernels.panel_width(cols);
+          T *const dk_stored = dqkv + at_k + k0 * s.ld, *const dv_stored = dqkv + at_v + k0 * s.ld;
+          float *const dk = in_f32(dk_stored, dk_copy), *const dv = in_f32(dv_stored, dv_copy);
+          const float* v = as_f32(kernels, qkv + at_v + k0 * s.ld, cols, s.d, s.ld, copy);
+          kernels.pack_transposed(cols, s.d, v, ld, width, d.values_t);
+          const float* k = as_f32(kernels, qkv + at_k + k0 * s.ld, cols, s.d, s.ld, copy);
+          kernels.pack_transposed(cols, s.d, k, ld, width, d.keys_t);
+          kernels.pack(s.d, cols, k, ld, kernels.panel_width(s.d), d.keys);
+          clear_rows(dk, cols, s.d, ld);
+          clear_rows(dv, cols, s.d, ld);
           for (std::uint32_t h = 0; h < s.group(); ++h)
             over_queries(s, 0, s.seq, k0, [&](const Tile& t) {
-              backward_tile(ctx.kernels, s, d, rows(h), t, cols, d.delta + h * s.seq, ldo);
+              backward_tile(kernels, s, d, rows(h), t, cols, d.delta + h * s.seq, ldo, dk, dv, tiles);
             });
+          store_rows(kernels, dk, cols, s.d, dk_stored, s.ld);
+          store_rows(kernels, dv, cols, s.d, dv_stored, s.ld);
         }
+        for (std::uint32_t h = 0; h < s.group(); ++h)
+          store_rows(kernels, rows(h).dq, s.seq, s.d, rows(h).dq_stored, s.ld);
       });
 }
 
 // One token at position p: appends its key and value to the caches, then each head attends to the cached
 // keys.
-void run_attention_step(OpContext& ctx, const step::Op& op) {
+template <class T>
+void attention_of_token(OpContext& ctx, const step::Op& op) {
   const Shape s = shape(ctx, op);
+  const ThreadBuffers d = thread_buffers(ctx, s, op[attention_step::kScratch], 0);
   const std::uint64_t p = ctx.step.position, kv_width = std::uint64_t{s.kv_heads} * s.d;
-  const std::uint64_t first = s.window && p + 1 > s.window ? p + 1 - s.window : 0, count = p + 1 - first;
-  const float* qkv = ctx.f32(op[attention_step::kQkv]);
-  float *keys = ctx.f32(op[attention_step::kCacheK]), *values = ctx.f32(op[attention_step::kCacheV]),
-        *scratch = ctx.f32(op[attention_step::kScratch]), *o = ctx.f32(op[attention_step::kO]);
-  std::memcpy(keys + p * kv_width, qkv + std::uint64_t{s.heads} * s.d, kv_width * sizeof(float));
-  std::memcpy(values + p * kv_width, qkv + std::uint64_t{s.heads} * s.d + kv_width, kv_width * sizeof(float));
+  const std::uint64_t first = s.window && p + 1 > s.window ? p + 1 - s.window : 0, count = p + 1 - first,
+                      ld = ld_f32<T>(kv_width, d);
+  const T* qkv = ctx.at<T>(op[attention_step::kQkv]);
+  T *keys = ctx.at<T>(op[attention_step::kCacheK]), *values = ctx.at<T>(op[attention_step::kCacheV]),
+    *o = ctx.at<T>(op[attention_step::kO]);
+  float *scratch = ctx.f32(op[attention_step::kScratch]), *copy = d.widened_row(2);
+  std::memcpy(keys + p * kv_width, qkv + std::uint64_t{s.heads} * s.d, kv_width * sizeof(T));
+  std::memcpy(values + p * kv_width, qkv + std::uint64_t{s.heads} * s.d + kv_width, kv_width * sizeof(T));
   for (std::uint32_t head = 0; head < s.heads; ++head) {
-    const std::uint64_t at = std::uint64_t{head / (s.heads / s.kv_heads)} * s.d;
+    const std::uint64_t at = first * kv_width + std::uint64_t{head / (s.heads / s.kv_heads)} * s.d;
     float *scores = scratch + head * s.seq, top, total, lse;
-    ctx.kernels.row_dots(static_cast<std::uint32_t>(count), s.d, keys + first * kv_width + at, kv_width,
-                         qkv + head * s.d, 0, scores);
+    const float* q = as_f32(ctx.kernels, qkv + head * s.d, 1, s.d, s.d, d.widened);
+    float* to = in_f32(o + head * s.d, d.widened_row(1));
+    const float* k = as_f32(ctx.kernels, keys + at, count, s.d, kv_width, copy);
+    ctx.kernels.row_dots(static_cast<std::uint32_t>(count), s.d, k, ld, q, 0, scores);
     const AttentionTile all = {1,
                                static_cast<std::uint32_t>(count),
                                static_cast<std::uint32_t>(count),
@@ -238,11 +307,24 @@ void run_attention_step(OpContext& ctx, const step::Op& op) {
                                static_cast<std::uint32_t>(first),
                                0,
                                s.scale};
-    ctx.kernels.softmax_tile(all, scores, &top, &total, true, o + head * s.d, s.d, s.d);
-    ctx.kernels.product(1, s.d, count, scores, count, false, values + first * kv_width + at, kv_width, false,
-                        o + head * s.d, s.d, ctx.worker_workspace(0));
-    ctx.kernels.softmax_finish(1, s.d, o + head * s.d, s.d, &top, &total, &lse, 1);
+    ctx.kernels.softmax_tile(all, scores, &top, &total, true, to, s.d, s.d);
+    const float* v = as_f32(ctx.kernels, values + at, count, s.d, kv_width, copy);
+    ctx.kernels.product(1, s.d, count, scores, count, false, v, ld, false, to, s.d, d.work);
+    ctx.kernels.softmax_finish(1, s.d, to, s.d, &top, &total, &lse, 1);
+    store_rows(ctx.kernels, to, 1, s.d, o + head * s.d, s.d);
   }
+}
+
+}  // namespace
+
+void run_attention(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { attention_forward<decltype(stored)>(ctx, op); });
+}
+void run_attention_bwd(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { attention_backward<decltype(stored)>(ctx, op); });
+}
+void run_attention_step(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { attention_of_token<decltype(stored)>(ctx, op); });
 }
 
 }  // namespace trainhost::cpu

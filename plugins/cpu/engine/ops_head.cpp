@@ -14,12 +14,14 @@ using namespace step::operand;
 
 namespace {
 
-/// Operands of the head operations.
+/// Operands of the head operations; T: float or Bf16.
+template <class T>
 struct Head {
   std::uint64_t h, v, chunk;  // hidden, vocabulary, rows of a chunk of logits
-  float *hf, *logits, *grad;  // grad: null in evaluation and if the head is frozen
-  bool train;                 // logits become their gradient
-  const float* w;
+  T *hf, *logits;
+  float* grad;  // null in evaluation and if the head is frozen
+  bool train;   // logits become their gradient
+  const T* w;
   const std::int32_t* targets;
   // Of a TP rank: its vocabulary begins at this token; the statistics of all ranks, [ranks * rows_of_stats,
   // 3].
@@ -37,7 +39,8 @@ struct Head {
 
 /// Loss of a token from the statistics of all TP ranks, in their order; its row of logits becomes the
 /// gradient of this rank's part.
-double loss_of_parts(const Kernels& kernels, const Head& c, std::uint64_t token, float* row, float scale) {
+double loss_of_parts(const Kernels& kernels, const Head<float>& c, std::uint64_t token, float* row,
+                     float scale) {
   if (c.targets[token] < 0) {
     if (c.train) std::fill_n(row, c.v, 0.0f);
     return 0.0;
@@ -59,22 +62,32 @@ double loss_of_parts(const Kernels& kernels, const Head& c, std::uint64_t token,
 }
 
 // logits[rows, V] = hf[first.., H] w^T
-void chunk_logits(OpContext& ctx, const Head& c, std::uint64_t first, std::uint64_t rows) {
+void chunk_logits(OpContext& ctx, const Head<Bf16>& c, std::uint64_t first, std::uint64_t rows) {
+  bf16_product(ctx, rows, c.v, c.h, {c.hf + first * c.h, c.h, false}, {c.w, c.h, false}, nullptr, nullptr,
+               c.logits);
+}
+void chunk_logits(OpContext& ctx, const Head<float>& c, std::uint64_t first, std::uint64_t rows) {
   product_with_weight(ctx, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, false, c.logits,
                       [](Range, Range) {});
 }
 
-double chunk_loss(OpContext& ctx, const Head& c, std::uint64_t first, std::uint64_t rows) {
+/// TP ranks store f32 (stores_bf16()), so only they have statistics.
+double loss_of_token(OpContext& ctx, const Head<float>& c, std::uint64_t token, float* row) {
+  if (c.stats) return loss_of_parts(ctx.kernels, c, token, row, ctx.step.loss_scale);
+  return ctx.kernels.cross_entropy(c.v, row, c.targets[token], ctx.step.loss_scale, c.train);
+}
+double loss_of_token(OpContext& ctx, const Head<Bf16>& c, std::uint64_t token, Bf16* row) {
+  return ctx.kernels.bf16.cross_entropy(c.v, row, c.targets[token], ctx.step.loss_scale, c.train);
+}
+
+template <class T>
+double chunk_loss(OpContext& ctx, const Head<T>& c, std::uint64_t first, std::uint64_t rows) {
   const std::uint32_t parts = OpContext::row_parts(rows, c.v);
   ctx.pool.run(parts, [&](std::uint32_t i, std::uint32_t) {
     Range r = part(rows, i, parts);
     double loss = 0.0;
-    for (std::uint64_t t = r.begin; t < r.end; ++t) {
-      float* row = c.logits + t * c.v;
-      loss += c.stats
-                  ? loss_of_parts(ctx.kernels, c, first + t, row, ctx.step.loss_scale)
-                  : ctx.kernels.cross_entropy(c.v, row, c.targets[first + t], ctx.step.loss_scale, c.train);
-    }
+    for (std::uint64_t t = r.begin; t < r.end; ++t)
+      loss += loss_of_token(ctx, c, first + t, c.logits + t * c.v);
     ctx.partials[i] = loss;
   });
   double loss = 0.0;
@@ -87,16 +100,46 @@ std::int32_t first_token(const OpContext& ctx, std::uint64_t part) {
 }
 
 // First the weight's gradient, which reads hf; then hf is overwritten with its gradient.
-void chunk_gradients(OpContext& ctx, const Head& c, std::uint64_t first, std::uint64_t rows, bool overwrite) {
-  float* hf = c.hf + first * c.h;
-  if (c.grad) weight_gradient(ctx, c.v, c.h, rows, c.logits, hf, overwrite, c.grad, 0, [](std::uint32_t) {});
-  product_with_weight(ctx, Right::kPlain, rows, c.h, c.v, c.logits, c.w, false, hf, [](Range, Range) {});
+template <class T>
+void chunk_gradients(OpContext& ctx, const Head<T>& c, std::uint64_t first, std::uint64_t rows,
+                     bool overwrite) {
+  T* hf = c.hf + first * c.h;
+  const T* d_logits = c.logits;
+  if (c.grad)
+    weight_gradient(ctx, c.v, c.h, rows, d_logits, static_cast<const T*>(hf), overwrite, c.grad, 0,
+                    [](std::uint32_t) {});
+  input_gradient(ctx, rows, c.v, c.h, d_logits, c.w, hf);
+}
+
+template <class T>
+void head_rows(OpContext& ctx, const step::Op& op) {
+  const bool train = op.kind == step::OpKind::kHeadLoss;
+  const step::BufferId logits = op[head::logits(op.kind)], scalars = op[head::scalars(op.kind)];
+  Head<T> c{};
+  const step::Buffer& weight = ctx.buffer(op[head::kHead]);
+  c.h = weight.cols, c.v = weight.rows, c.chunk = ctx.buffer(logits).rows;
+  c.hf = ctx.at<T>(op[head::kHf]), c.w = ctx.at<T>(op[head::kHead]), c.logits = ctx.at<T>(logits);
+  c.train = train, c.grad = train ? ctx.f32(op[head_loss::kGradHead]) : nullptr;
+  c.targets = ctx.step.targets;
+  if (op.ins > head::stats(op.kind).slot) {
+    const step::BufferId stats = op[head::stats(op.kind)];
+    c.ranks = ctx.program.run.parallel.tensor, c.rows_of_stats = ctx.buffer(stats).rows / c.ranks;
+    c.stats = ctx.f32(stats), c.first_token = first_token(ctx, c.v);
+  }
+  double loss = 0.0;
+  for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
+    const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
+    chunk_logits(ctx, c, first, rows);
+    loss += chunk_loss(ctx, c, first, rows);
+    if (train) chunk_gradients(ctx, c, first, rows, first == 0 && ctx.overwrite(op));
+  }
+  ctx.f64(scalars)[train ? step::kLossSum : step::kEvalLossSum] += loss;
 }
 
 }  // namespace
 
 void run_head_stats(OpContext& ctx, const step::Op& op) {
-  Head c{};
+  Head<float> c{};
   const step::Buffer& weight = ctx.buffer(op[head_stats::kHead]);
   c.h = weight.cols, c.v = weight.rows, c.chunk = ctx.buffer(op[head_stats::kLogits]).rows;
   c.hf = ctx.f32(op[head_stats::kHf]), c.w = ctx.f32(op[head_stats::kHead]);
@@ -120,37 +163,18 @@ void run_head_stats(OpContext& ctx, const step::Op& op) {
 }
 
 void run_head(OpContext& ctx, const step::Op& op) {
-  const bool train = op.kind == step::OpKind::kHeadLoss;
-  const step::BufferId logits = op[head::logits(op.kind)], scalars = op[head::scalars(op.kind)];
-  Head c{};
-  const step::Buffer& weight = ctx.buffer(op[head::kHead]);
-  c.h = weight.cols, c.v = weight.rows, c.chunk = ctx.buffer(logits).rows;
-  c.hf = ctx.f32(op[head::kHf]), c.w = ctx.f32(op[head::kHead]), c.logits = ctx.f32(logits);
-  c.train = train, c.grad = train ? ctx.f32(op[head_loss::kGradHead]) : nullptr;
-  c.targets = ctx.step.targets;
-  if (op.ins > head::stats(op.kind).slot) {
-    const step::BufferId stats = op[head::stats(op.kind)];
-    c.ranks = ctx.program.run.parallel.tensor, c.rows_of_stats = ctx.buffer(stats).rows / c.ranks;
-    c.stats = ctx.f32(stats), c.first_token = first_token(ctx, c.v);
-  }
-  double loss = 0.0;
-  for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
-    const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
-    chunk_logits(ctx, c, first, rows);
-    loss += chunk_loss(ctx, c, first, rows);
-    if (train) chunk_gradients(ctx, c, first, rows, first == 0 && ctx.overwrite(op));
-  }
-  ctx.f64(scalars)[train ? step::kLossSum : step::kEvalLossSum] += loss;
+  ctx.by_storage([&](auto stored) { head_rows<decltype(stored)>(ctx, op); });
 }
 
 void run_head_logits(OpContext& ctx, const step::Op& op) {
   const std::uint64_t v = ctx.buffer(op[head_logits::kHead]).rows,
                       h = ctx.buffer(op[head_logits::kHead]).cols;
-  const float *hf = ctx.f32(op[head_logits::kHf]), *w = ctx.f32(op[head_logits::kHead]);
-  // Of a TP rank: its part of the logits.
-  float* logits = ctx.f32(op[head_logits::kLogits]) + ctx.tensor_rank() * v;
-  ctx.over_rows(v, h, [&](std::uint64_t first, std::uint64_t rows) {
-    ctx.kernels.gemv(rows, h, w + first * h, hf, false, logits + first);
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    const T *hf = ctx.at<T>(op[head_logits::kHf]), *w = ctx.at<T>(op[head_logits::kHead]);
+    // Of a TP rank: its part of the logits.
+    row_product(ctx, v, h, hf, w, static_cast<const T*>(nullptr), static_cast<const T*>(nullptr),
+                ctx.at<T>(op[head_logits::kLogits]) + ctx.tensor_rank() * v);
   });
 }
 

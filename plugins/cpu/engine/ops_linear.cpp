@@ -13,25 +13,13 @@ using namespace step::operand;
 
 namespace {
 
-// Generation: one row. Memory-bound, so the rows of the weight are divided among the threads.
-void linear_row(OpContext& ctx, std::uint64_t n, std::uint64_t k, const float* x, const float* w,
-                const float* bias, const float* residual, float* y) {
-  ctx.over_rows(n, k, [&](std::uint64_t j, std::uint64_t count) {
-    for (std::uint64_t i = j; i < j + count; ++i)
-      y[i] = (residual ? residual[i] : 0.0f) + (bias ? bias[i] : 0.0f);
-    ctx.kernels.gemv(count, k, w + j * k, x, true, y + j);
-  });
+// y = x w^T (+ bias) (+ residual)
+void linear_forward(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const Bf16* x,
+                    const Bf16* w, const Bf16* bias, const Bf16* residual, Bf16* y) {
+  bf16_product(ctx, m, n, k, {x, k, false}, {w, k, false}, bias, residual, y);
 }
-
-}  // namespace
-
-void run_linear(OpContext& ctx, const step::Op& op) {
-  const step::Buffer& wb = ctx.buffer(op[linear::kWeight]);
-  const std::uint64_t m = ctx.step.rows, n = wb.rows, k = wb.cols;
-  const float *x = ctx.f32(op[linear::kX]), *w = ctx.f32(op[linear::kWeight]),
-              *bias = ctx.f32(op[linear::kBias]), *residual = ctx.f32(op[linear::kResidual]);
-  float* y = ctx.f32(op[linear::kY]);
-  if (m == 1) return linear_row(ctx, n, k, x, w, bias, residual, y);
+void linear_forward(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* x,
+                    const float* w, const float* bias, const float* residual, float* y) {
   const bool add = residual || bias;
   product_with_weight(ctx, Right::kTransposed, m, n, k, x, w, add, y, [&](Range rows, Range cols) {
     if (!add) return;
@@ -43,14 +31,34 @@ void run_linear(OpContext& ctx, const step::Op& op) {
   });
 }
 
+}  // namespace
+
+void run_linear(OpContext& ctx, const step::Op& op) {
+  const step::Buffer& wb = ctx.buffer(op[linear::kWeight]);
+  const std::uint64_t m = ctx.step.rows, n = wb.rows, k = wb.cols;
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    const T *x = ctx.at<T>(op[linear::kX]), *w = ctx.at<T>(op[linear::kWeight]),
+            *bias = ctx.at<T>(op[linear::kBias]), *residual = ctx.at<T>(op[linear::kResidual]);
+    T* y = ctx.at<T>(op[linear::kY]);
+    if (m == 1)
+      row_product(ctx, n, k, x, w, bias, residual, y);
+    else
+      linear_forward(ctx, m, n, k, x, w, bias, residual, y);
+  });
+}
+
 void run_linear_dx(OpContext& ctx, const step::Op& op) {
   const step::Buffer& wb = ctx.buffer(op[linear_dx::kWeight]);
   const std::uint64_t m = ctx.step.rows, n = wb.rows, k = wb.cols;
-  const float *dy = ctx.f32(op[linear_dx::kDy]), *w = ctx.f32(op[linear_dx::kWeight]);
-  float* dx = ctx.f32(op[linear_dx::kDx]);
-  product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, false, dx, [](Range, Range) {});
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    input_gradient(ctx, m, n, k, ctx.at<T>(op[linear_dx::kDy]), ctx.at<T>(op[linear_dx::kWeight]),
+                   ctx.at<T>(op[linear_dx::kDx]));
+  });
 }
 
+// In programs of adapters alone, whose activations are f32 (stores_bf16()).
 void run_linear_dx_add(OpContext& ctx, const step::Op& op) {
   const step::Buffer& wb = ctx.buffer(op[linear_dx_add::kWeight]);
   product_with_weight(ctx, Right::kPlain, ctx.step.rows, wb.cols, wb.rows, ctx.f32(op[linear_dx_add::kDy]),
@@ -62,16 +70,19 @@ void run_linear_dx_add(OpContext& ctx, const step::Op& op) {
 void run_linear_dw(OpContext& ctx, const step::Op& op) {
   const step::Buffer& gb = ctx.buffer(op[linear_dw::kGradWeight]);
   const std::uint64_t m = ctx.step.rows, n = gb.rows, k = gb.cols;
-  const float *dy = ctx.f32(op[linear_dw::kDy]), *x = ctx.f32(op[linear_dw::kX]);
   float *gw = ctx.f32(op[linear_dw::kGradWeight]), *gbias = ctx.f32(op[linear_dw::kGradBias]);
   const bool overwrite = ctx.overwrite(op);
   constexpr std::uint64_t kBiasColumns = 64;
   const std::uint32_t bias_tasks =
       gbias ? static_cast<std::uint32_t>((n + kBiasColumns - 1) / kBiasColumns) : 0;
-  weight_gradient(ctx, n, k, m, dy, x, overwrite, gw, bias_tasks, [&](std::uint32_t i) {
-    const std::uint64_t c = i * kBiasColumns, count = std::min(kBiasColumns, n - c);
-    if (overwrite) std::memset(gbias + c, 0, count * sizeof(float));
-    ctx.kernels.column_sums(m, count, dy + c, n, gbias + c);
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    const T *dy = ctx.at<T>(op[linear_dw::kDy]), *x = ctx.at<T>(op[linear_dw::kX]);
+    weight_gradient(ctx, n, k, m, dy, x, overwrite, gw, bias_tasks, [&](std::uint32_t i) {
+      const std::uint64_t c = i * kBiasColumns, count = std::min(kBiasColumns, n - c);
+      if (overwrite) std::memset(gbias + c, 0, count * sizeof(float));
+      ctx.rows<T>().column_sums(m, count, dy + c, n, gbias + c);
+    });
   });
 }
 

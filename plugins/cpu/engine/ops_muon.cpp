@@ -85,7 +85,8 @@ void run_muon(OpContext& ctx, const step::Op& op) {
     const step::MatrixSlice s = step::matrix_slice(ctx.program, param, i);
     const std::uint64_t first = s.first_row * s.cols, n = s.rows * s.cols, least = std::min(s.rows, s.cols);
     const float* g = ctx.f32(op[muon::kGrad]) + first;
-    float *w = ctx.f32(op[muon::kWeight]) + first, *m = ctx.f32(op[muon::kM]) + first;
+    const UpdatedWeight updated = updated_weight(ctx, op, first);
+    float *w = updated.values, *m = ctx.f32(op[muon::kM]) + first;
     float *x = ctx.f32(op[muon::kWork]), *other = x + n, *gram = other + n,
           *polynomial = gram + least * least;
     ctx.pool.run(kMuonTasks, [&](std::uint32_t task, std::uint32_t) {
@@ -106,6 +107,7 @@ void run_muon(OpContext& ctx, const step::Op& op) {
     ctx.pool.run(kMuonTasks, [&](std::uint32_t task, std::uint32_t) {
       const Range r = part(n, task, kMuonTasks);
       ctx.kernels.muon_apply(r.size(), direction + r.begin, w + r.begin, decay, step);
+      updated.store(ctx.kernels, r.begin, r.size());
     });
   }
 }

@@ -116,6 +116,14 @@ void run_add_grad(OpContext& ctx, std::span<const step::Op> ops) {
   });
 }
 
+// The master copy has the elements that this rank updates alone.
+UpdatedWeight updated_weight(OpContext& ctx, const step::Op& op, std::uint64_t first) {
+  const step::BufferId weight = op[optimizer::kWeight], master = op[optimizer::master(op.kind)];
+  const std::uint64_t at = step::updated_elements(ctx.program, weight).first + first;
+  if (!ctx.stores_bf16()) return {ctx.f32(weight) + at, nullptr};
+  return {ctx.f32(master) + first, ctx.at<Bf16>(weight) + at};
+}
+
 void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
   const step::OpKind kind = ops.front().kind;
   const double clip = ctx.f64(ops.front()[optimizer::scalars(kind)])[step::kClipFactor];
@@ -129,9 +137,10 @@ void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
     const auto first = [&](step::BufferId b) {
       return step::updated_elements(ctx.program, b).first + r.begin;
     };
-    const step::BufferId grad = op[optimizer::kGrad], weight = op[optimizer::kWeight];
+    const step::BufferId grad = op[optimizer::kGrad];
     const float* g = ctx.f32(grad) + first(grad);
-    float* w = ctx.f32(weight) + first(weight);
+    const UpdatedWeight updated = updated_weight(ctx, op, r.begin);
+    float* w = updated.values;
     if (kind == step::OpKind::kAdamW)
       ctx.kernels.adamw(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin,
                         ctx.f32(op[adamw::kV]) + r.begin, adam[decay]);
@@ -141,6 +150,7 @@ void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
       ctx.kernels.lion(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin, lion[decay]);
     else
       ctx.kernels.sgd(r.size(), g, w, sgd[decay]);
+    updated.store(ctx.kernels, 0, r.size());
   });
 }
 

@@ -24,10 +24,11 @@ void combine_slots(OpContext& ctx, const float* slots, std::uint32_t count, std:
 
 }  // namespace
 
-void run_embed(OpContext& ctx, const step::Op& op) {
+template <class T>
+static void embed_rows(OpContext& ctx, const step::Op& op) {
   const std::uint64_t h = ctx.buffer(op[embed::kTable]).cols;
-  const float* table = ctx.f32(op[embed::kTable]);
-  float* x = ctx.f32(op[embed::kX]);
+  const T* table = ctx.at<T>(op[embed::kTable]);
+  T* x = ctx.at<T>(op[embed::kX]);
   // Ids are in range: executor::validate_step() has checked those of the whole step. A TP rank has a part of
   // the table.
   const std::uint64_t vocab = ctx.buffer(op[embed::kTable]).rows, first_id = ctx.tensor_rank() * vocab;
@@ -35,19 +36,24 @@ void run_embed(OpContext& ctx, const step::Op& op) {
     for (std::uint64_t r = first; r < first + rows; ++r) {
       const std::uint64_t id = static_cast<std::uint64_t>(ctx.step.tokens[r]) - first_id;
       if (id < vocab)
-        std::memcpy(x + r * h, table + id * h, h * sizeof(float));
+        std::memcpy(x + r * h, table + id * h, h * sizeof(T));
       else
-        std::memset(x + r * h, 0, h * sizeof(float));
+        std::memset(x + r * h, 0, h * sizeof(T));
     }
   });
 }
 
+void run_embed(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { embed_rows<decltype(stored)>(ctx, op); });
+}
+
 // Task t owns the vocabulary entries with id % tasks == t and adds their tokens in order, so that every row
 // has one writer.
-void run_embed_bwd(OpContext& ctx, const step::Op& op) {
+template <class T>
+static void embed_bwd_rows(OpContext& ctx, const step::Op& op) {
   const step::Buffer& grad = ctx.buffer(op[embed_bwd::kGradTable]);
   const std::uint64_t h = grad.cols, vocab = grad.rows, first_id = ctx.tensor_rank() * vocab;
-  const float* dx = ctx.f32(op[embed_bwd::kDx]);
+  const T* dx = ctx.at<T>(op[embed_bwd::kDx]);
   float* table = ctx.f32(op[embed_bwd::kGradTable]);
   const bool overwrite = ctx.overwrite(op);
   const std::uint32_t tasks =
@@ -59,27 +65,39 @@ void run_embed_bwd(OpContext& ctx, const step::Op& op) {
     for (std::uint64_t r = 0; r < ctx.step.rows; ++r) {
       // Below the part of a TP rank it wraps around.
       const std::uint64_t id = static_cast<std::uint64_t>(ctx.step.tokens[r]) - first_id;
-      if (id < vocab && id % tasks == t) ctx.kernels.add(h, dx + r * h, table + id * h);
+      if (id < vocab && id % tasks == t) ctx.rows<T>().add(h, dx + r * h, table + id * h);
     }
   });
 }
 
-void run_rms_norm(OpContext& ctx, const step::Op& op) {
+void run_embed_bwd(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { embed_bwd_rows<decltype(stored)>(ctx, op); });
+}
+
+template <class T>
+static void rms_norm_rows(OpContext& ctx, const step::Op& op) {
   const std::uint64_t h = ctx.buffer(op[rms_norm::kX]).cols;
-  const float *x = ctx.f32(op[rms_norm::kX]), *w = ctx.f32(op[rms_norm::kWeight]);
-  float *y = ctx.f32(op[rms_norm::kY]), *rstd = ctx.f32(op[rms_norm::kRstd]);
+  const T *x = ctx.at<T>(op[rms_norm::kX]), *w = ctx.at<T>(op[rms_norm::kWeight]);
+  T* y = ctx.at<T>(op[rms_norm::kY]);
+  float* rstd = ctx.f32(op[rms_norm::kRstd]);
   const float eps = static_cast<float>(ctx.model().norm_eps);
   ctx.over_rows(ctx.step.rows, h, [&](std::uint64_t r, std::uint64_t rows) {
-    ctx.kernels.rms_norm(rows, h, x + r * h, w, eps, y + r * h, rstd + r);
+    ctx.rows<T>().rms_norm(rows, h, x + r * h, w, eps, y + r * h, rstd + r);
   });
 }
 
-void run_rms_norm_bwd(OpContext& ctx, const step::Op& op) {
+void run_rms_norm(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { rms_norm_rows<decltype(stored)>(ctx, op); });
+}
+
+template <class T>
+static void rms_norm_bwd_rows(OpContext& ctx, const step::Op& op) {
   const std::uint64_t h = ctx.buffer(op[rms_norm_bwd::kX]).cols;
-  const float *dy = ctx.f32(op[rms_norm_bwd::kDy]), *x = ctx.f32(op[rms_norm_bwd::kX]),
-              *rstd = ctx.f32(op[rms_norm_bwd::kRstd]), *w = ctx.f32(op[rms_norm_bwd::kWeight]);
-  float *dx = ctx.f32(op[rms_norm_bwd::kDx]), *grad_w = ctx.f32(op[rms_norm_bwd::kGradWeight]),
-        *partial = ctx.f32(op[rms_norm_bwd::kPartials]);
+  const T *dy = ctx.at<T>(op[rms_norm_bwd::kDy]), *x = ctx.at<T>(op[rms_norm_bwd::kX]),
+          *w = ctx.at<T>(op[rms_norm_bwd::kWeight]);
+  const float* rstd = ctx.f32(op[rms_norm_bwd::kRstd]);
+  T* dx = ctx.at<T>(op[rms_norm_bwd::kDx]);
+  float *grad_w = ctx.f32(op[rms_norm_bwd::kGradWeight]), *partial = ctx.f32(op[rms_norm_bwd::kPartials]);
   // Without kFreshDx, dx has the gradient of the residual path around the norm, and this one is added.
   const bool add = !(op.flags & step::kFreshDx);
   const std::uint32_t slots = static_cast<std::uint32_t>(ctx.buffer(op[rms_norm_bwd::kPartials]).rows);
@@ -87,40 +105,52 @@ void run_rms_norm_bwd(OpContext& ctx, const step::Op& op) {
     // With fewer rows than slots some slots are empty: their sums become 0.
     Range r = part(ctx.step.rows, s, slots);
     std::memset(partial + s * h, 0, h * sizeof(float));
-    ctx.kernels.rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w,
-                             dx + r.begin * h, add, partial + s * h);
+    ctx.rows<T>().rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w,
+                               dx + r.begin * h, add, partial + s * h);
   });
   if (grad_w)
     combine_slots(ctx, partial, slots, h, h, ctx.overwrite(op), grad_w);  // null: the weight is frozen
 }
 
+void run_rms_norm_bwd(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { rms_norm_bwd_rows<decltype(stored)>(ctx, op); });
+}
+
 // Each of the A+K heads of q and k is normalised over its own D elements; the input is saved in `pre` for the
 // backward pass.
-void run_qk_norm(OpContext& ctx, const step::Op& op) {
+template <class T>
+static void qk_norm_rows(OpContext& ctx, const step::Op& op) {
   const ModelSpec& m = ctx.model();
   const std::uint64_t d = m.head_dim, a = m.heads, k = m.kv_heads, ld = m.qkv_width(), n = (a + k) * d;
-  float *qkv = ctx.f32(op[qk_norm::kQkv]), *pre = ctx.f32(op[qk_norm::kPre]),
-        *rstd = ctx.f32(op[qk_norm::kRstd]);
-  const float *wq = ctx.f32(op[qk_norm::kQWeight]), *wk = ctx.f32(op[qk_norm::kKWeight]),
-              eps = static_cast<float>(m.norm_eps);
+  T *qkv = ctx.at<T>(op[qk_norm::kQkv]), *pre = ctx.at<T>(op[qk_norm::kPre]);
+  float* rstd = ctx.f32(op[qk_norm::kRstd]);
+  const T *wq = ctx.at<T>(op[qk_norm::kQWeight]), *wk = ctx.at<T>(op[qk_norm::kKWeight]);
+  const float eps = static_cast<float>(m.norm_eps);
   ctx.over_rows(ctx.step.rows, n, [&](std::uint64_t first, std::uint64_t rows) {
     for (std::uint64_t r = first; r < first + rows; ++r) {
       // A row is q heads | k heads | v heads; v is neither normalised nor saved.
-      float *row = qkv + r * ld, *kept = pre + r * n;
-      std::memcpy(kept, row, n * sizeof(float));
+      T *row = qkv + r * ld, *kept = pre + r * n;
+      std::memcpy(kept, row, n * sizeof(T));
       // From the copy back to the row: the heads of one row are `a` or `k` rows of d floats to the kernel.
-      ctx.kernels.rms_norm(a, d, kept, wq, eps, row, rstd + r * (a + k));
-      ctx.kernels.rms_norm(k, d, kept + a * d, wk, eps, row + a * d, rstd + r * (a + k) + a);
+      ctx.rows<T>().rms_norm(a, d, kept, wq, eps, row, rstd + r * (a + k));
+      ctx.rows<T>().rms_norm(k, d, kept + a * d, wk, eps, row + a * d, rstd + r * (a + k) + a);
     }
   });
 }
 
-void run_qk_norm_bwd(OpContext& ctx, const step::Op& op) {
+void run_qk_norm(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { qk_norm_rows<decltype(stored)>(ctx, op); });
+}
+
+template <class T>
+static void qk_norm_bwd_rows(OpContext& ctx, const step::Op& op) {
   const ModelSpec& m = ctx.model();
   const std::uint64_t d = m.head_dim, a = m.heads, k = m.kv_heads, ld = m.qkv_width();
-  float *dqkv = ctx.f32(op[qk_norm_bwd::kDQkv]), *partial = ctx.f32(op[qk_norm_bwd::kPartials]);
-  const float *pre = ctx.f32(op[qk_norm_bwd::kPre]), *rstd = ctx.f32(op[qk_norm_bwd::kRstd]),
-              *wq = ctx.f32(op[qk_norm_bwd::kQWeight]), *wk = ctx.f32(op[qk_norm_bwd::kKWeight]);
+  T* dqkv = ctx.at<T>(op[qk_norm_bwd::kDQkv]);
+  float* partial = ctx.f32(op[qk_norm_bwd::kPartials]);
+  const T *pre = ctx.at<T>(op[qk_norm_bwd::kPre]), *wq = ctx.at<T>(op[qk_norm_bwd::kQWeight]),
+          *wk = ctx.at<T>(op[qk_norm_bwd::kKWeight]);
+  const float* rstd = ctx.f32(op[qk_norm_bwd::kRstd]);
   const std::uint32_t slots = ctx.program.traits.slots;
   ctx.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     Range range = part(ctx.step.rows, s, slots);
@@ -128,11 +158,12 @@ void run_qk_norm_bwd(OpContext& ctx, const step::Op& op) {
     float *gq = partial + s * 2 * d, *gk = gq + d;
     std::memset(gq, 0, 2 * d * sizeof(float));
     for (std::uint64_t r = range.begin; r < range.end; ++r) {
-      float* row = dqkv + r * ld;
-      const float *kept = pre + r * (a + k) * d, *scale = rstd + r * (a + k);
+      T* row = dqkv + r * ld;
+      const T* kept = pre + r * (a + k) * d;
+      const float* scale = rstd + r * (a + k);
       // In place: dx may be dy, because the kernel reads an element before it writes it.
-      ctx.kernels.rms_norm_bwd(a, d, row, kept, scale, wq, row, false, gq);
-      ctx.kernels.rms_norm_bwd(k, d, row + a * d, kept + a * d, scale + a, wk, row + a * d, false, gk);
+      ctx.rows<T>().rms_norm_bwd(a, d, row, kept, scale, wq, row, false, gq);
+      ctx.rows<T>().rms_norm_bwd(k, d, row + a * d, kept + a * d, scale + a, wk, row + a * d, false, gk);
     }
   });
   if (op[qk_norm_bwd::kGradQWeight] == step::kNoBuffer) return;  // the weights are frozen
@@ -140,37 +171,56 @@ void run_qk_norm_bwd(OpContext& ctx, const step::Op& op) {
   combine_slots(ctx, partial + d, slots, 2 * d, d, ctx.overwrite(op), ctx.f32(op[qk_norm_bwd::kGradKWeight]));
 }
 
-void run_rope(OpContext& ctx, const step::Op& op, float sign) {
+void run_qk_norm_bwd(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { qk_norm_bwd_rows<decltype(stored)>(ctx, op); });
+}
+
+template <class T>
+static void rope_rows(OpContext& ctx, const step::Op& op, float sign) {
   const ModelSpec& m = ctx.model();
   const std::uint64_t ld = m.qkv_width();
-  float* x = ctx.f32(op[rope::kQkv]);
+  T* x = ctx.at<T>(op[rope::kQkv]);
   const float* table = ctx.f32(op[rope::kTable]);
   // q and k heads are neighbours at the start of a row and are rotated as one group.
   const std::uint32_t heads = m.heads + m.kv_heads;
   ctx.over_rows(ctx.step.rows, heads * m.head_dim, [&](std::uint64_t r, std::uint64_t rows) {
     // Positions are modulo seq_len; ctx.step.position is 0 except for a generated token.
-    ctx.kernels.rope(rows, heads, m.head_dim, ld, x + r * ld, table, ctx.step.position + r,
-                     ctx.program.run.seq_len, sign);
+    ctx.rows<T>().rope(rows, heads, m.head_dim, ld, x + r * ld, table, ctx.step.position + r,
+                       ctx.program.run.seq_len, sign);
+  });
+}
+
+void run_rope(OpContext& ctx, const step::Op& op, float sign) {
+  ctx.by_storage([&](auto stored) { rope_rows<decltype(stored)>(ctx, op, sign); });
+}
+
+template <class T>
+static void swiglu_rows(OpContext& ctx, const step::Op& op) {
+  const std::uint64_t n = ctx.buffer(op[swiglu::kGateUp]).cols / 2;
+  const T* gu = ctx.at<T>(op[swiglu::kGateUp]);
+  T* a = ctx.at<T>(op[swiglu::kAct]);
+  ctx.over_rows(ctx.step.rows, 2 * n, [&](std::uint64_t r, std::uint64_t rows) {
+    ctx.rows<T>().swiglu(rows, n, gu + r * 2 * n, a + r * n);
   });
 }
 
 void run_swiglu(OpContext& ctx, const step::Op& op) {
-  const std::uint64_t n = ctx.buffer(op[swiglu::kGateUp]).cols / 2;
-  const float* gu = ctx.f32(op[swiglu::kGateUp]);
-  float* a = ctx.f32(op[swiglu::kAct]);
+  ctx.by_storage([&](auto stored) { swiglu_rows<decltype(stored)>(ctx, op); });
+}
+
+template <class T>
+static void swiglu_bwd_rows(OpContext& ctx, const step::Op& op) {
+  const std::uint64_t n = ctx.buffer(op[swiglu_bwd::kGateUp]).cols / 2;
+  const T* da = ctx.at<T>(op[swiglu_bwd::kDAct]);
+  T* gu = ctx.at<T>(op[swiglu_bwd::kGateUp]);
   ctx.over_rows(ctx.step.rows, 2 * n, [&](std::uint64_t r, std::uint64_t rows) {
-    ctx.kernels.swiglu(rows, n, gu + r * 2 * n, a + r * n);
+    // In place: gate | up become their gradients, which the next product reads.
+    ctx.rows<T>().swiglu_bwd(rows, n, da + r * n, gu + r * 2 * n);
   });
 }
 
 void run_swiglu_bwd(OpContext& ctx, const step::Op& op) {
-  const std::uint64_t n = ctx.buffer(op[swiglu_bwd::kGateUp]).cols / 2;
-  const float* da = ctx.f32(op[swiglu_bwd::kDAct]);
-  float* gu = ctx.f32(op[swiglu_bwd::kGateUp]);
-  ctx.over_rows(ctx.step.rows, 2 * n, [&](std::uint64_t r, std::uint64_t rows) {
-    // In place: gate | up become their gradients, which the next product reads.
-    ctx.kernels.swiglu_bwd(rows, n, da + r * n, gu + r * 2 * n);
-  });
+  ctx.by_storage([&](auto stored) { swiglu_bwd_rows<decltype(stored)>(ctx, op); });
 }
 
 }  // namespace trainhost::cpu

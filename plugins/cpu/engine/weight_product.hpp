@@ -91,6 +91,39 @@ void product_with_weight(OpContext& ctx, Right side, std::uint64_t m, std::uint6
   });
 }
 
+/// y[n] = x[k] w[n,k]^T (+ bias) (+ residual), of one generated token. Memory-bound, so the rows of the
+/// weight are divided among the threads. bias and residual may be null.
+template <class T>
+void row_product(OpContext& ctx, std::uint64_t n, std::uint64_t k, const T* x, const T* w, const T* bias,
+                 const T* residual, T* y) {
+  constexpr std::uint64_t kSums = 64;
+  ctx.over_rows(n, k, [&](std::uint64_t first, std::uint64_t rows) {
+    for (std::uint64_t j = first; j < first + rows; j += kSums) {
+      const std::uint64_t count = std::min(kSums, first + rows - j);
+      if constexpr (std::is_same_v<T, float>) {
+        for (std::uint64_t i = j; i < j + count; ++i)
+          y[i] = (residual ? residual[i] : 0.0f) + (bias ? bias[i] : 0.0f);
+        ctx.kernels.gemv(count, k, w + j * k, x, true, y + j);
+      } else {
+        float sums[kSums];
+        ctx.rows<T>().gemv(count, k, w + j * k, x, false, sums);
+        ctx.kernels.store_sums(1, count, sums, count, bias ? bias + j : nullptr,
+                               residual ? residual + j : nullptr, y + j, count);
+      }
+    }
+  });
+}
+
+/// dx[m,k] = dy[m,n] w[n,k]
+inline void input_gradient(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* dy,
+                           const float* w, float* dx) {
+  product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, false, dx, [](Range, Range) {});
+}
+inline void input_gradient(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const Bf16* dy,
+                           const Bf16* w, Bf16* dx) {
+  bf16_product(ctx, m, k, n, {dy, n, false}, {w, k, true}, nullptr, nullptr, dx);
+}
+
 /// Computes one task of a split: the tile task % tiles of the slot task / tiles. Slot 0 writes to grad, the
 /// others to the shared workspace.
 void gradient_task(OpContext& ctx, const GradientSplit& split, std::uint32_t task, std::uint32_t worker,
@@ -122,6 +155,14 @@ void weight_gradient(OpContext& ctx, std::uint64_t n, std::uint64_t k, std::uint
       more_task(i - split.tasks());
   });
   if (split.slots > 1) combine_gradient(ctx, split, n, k, grad);
+}
+
+/// The same of operands that are stored in bf16.
+template <class More>
+void weight_gradient(OpContext& ctx, std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const Bf16* dy,
+                     const Bf16* x, bool overwrite, float* grad, std::uint32_t more, More&& more_task) {
+  bf16_product(ctx, n, k, tokens, {dy, n, true}, {x, k, true}, !overwrite, grad);
+  ctx.pool.run(more, [&](std::uint32_t i, std::uint32_t) { more_task(i); });
 }
 
 }  // namespace trainhost::cpu

@@ -1,37 +1,47 @@
-// Matrix products whose operands are rounded to bfloat16 and whose sums are f32. Both operands are packed
-// from f32 first, so weights and activations stay f32 in memory and only the workspace contains bf16 copies.
-// One table per kind of instruction; chosen at run time (select_kernels.cpp). Callers:
-// engine/bf16_product.cpp.
+// Matrix products of bfloat16 operands with sums in f32. Operands are stored in bfloat16, or in f32 and
+// rounded to nearest, ties to even. Both are packed first. One table per kind of instruction; chosen at run
+// time (select_kernels.cpp). Callers: engine/bf16_product.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace trainhost::cpu {
 
-// Packed left operand:  strips of 32 rows    [k/32][32 rows][32 inner]
-// Packed right operand: panels of 32 columns [k/32][16 pairs of inner][32 columns][2 inner]
-// Rows, columns and inner elements beyond the operand are zeros. Rounding is to nearest, ties to even.
+// The left operand is packed into strips of `block` rows, the right one into panels of as many columns.
+// Tables with bf16 instructions (block 32) have elements of 2 bytes, and inner elements are filled up with
+// zeros to a multiple of 32; the others (block 48) have elements of 4 bytes:
+//   left   [k/32][32 rows][32 inner]                 by_f32: [k][48 rows]
+//   right  [k/32][16 pairs of inner][32 columns][2]  by_f32: panels [k][3 vectors of columns]
+// Rows and columns beyond the operand are zeros.
 
-/// Rows of a strip, columns of a panel, and inner elements that a kernel processes at a time.
-inline constexpr std::uint64_t kBf16Block = 32;
+/// A multiple of every block; inner elements are packed in multiples of 32.
+inline constexpr std::uint64_t kBf16Unit = 96, kBf16InnerUnit = 32;
 /// Floats that multiply() needs for an incomplete tile.
-inline constexpr std::uint64_t kBf16Spare = kBf16Block * kBf16Block;
+inline constexpr std::uint64_t kBf16Spare = 48 * 48;
 
 struct Bf16Kernels {
   const char*
       name;  // "scalar", "avx2", "avx512": by conversion to f32; "avx512_bf16", "amx": the CPU's own products
   bool native;
+  std::uint64_t block, element_bytes;  // of packed operands
+  std::uint64_t tile_rows,
+      tile_cols;  // of the largest part of C that one thread computes: multiples of block
 
-  // Strip or panel of `count` <= 32 rows or columns over `k` inner elements. Element (i, p) is at[i * ld +
-  // p], or at[p * ld + i] if `inner_is_row`. to: 32 * round_up(k, 32) elements.
-  void (*pack_left)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
-                    bool inner_is_row, std::uint16_t* to);
-  void (*pack_right)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
-                     bool inner_is_row, std::uint16_t* to);
+  // Strip or panel of `count` <= block rows or columns over `k` inner elements. Element (i, p) is at[i * ld +
+  // p], or at[p * ld + i] if `inner_is_row`, a bfloat16 or a float. to: block * round_up(k, 32) elements.
+  void (*pack_left)(std::uint64_t count, std::uint64_t k, const void* at, bool bf16, std::uint64_t ld,
+                    bool inner_is_row, void* to);
+  void (*pack_right)(std::uint64_t count, std::uint64_t k, const void* at, bool bf16, std::uint64_t ld,
+                     bool inner_is_row, void* to);
 
-  // C[rows, cols] (= or +=) strips times panels; `blocks` = round_up(k, 32) / 32. spare: kBf16Spare floats.
-  void (*multiply)(std::uint64_t rows, std::uint64_t cols, std::uint64_t blocks, const std::uint16_t* strips,
-                   const std::uint16_t* panels, bool add, float* c, std::uint64_t ldc, float* spare);
+  // C[rows, cols] (= or +=) strips times panels over `k` inner elements. spare: kBf16Spare floats.
+  void (*multiply)(std::uint64_t rows, std::uint64_t cols, std::uint64_t k, const void* strips,
+                   const void* panels, bool add, float* c, std::uint64_t ldc, float* spare);
+
+  /// Elements from one packed strip or panel of k inner elements to the next.
+  std::uint64_t step(std::uint64_t k) const {
+    return block * (native ? (k + kBf16InnerUnit - 1) / kBf16InnerUnit * kBf16InnerUnit : k);
+  }
 };
 
 /// The fastest table that this CPU can run, or the one named by TRAINHOST_CPU_ISA = scalar | avx2 | avx512 |

@@ -19,13 +19,18 @@ struct alignas(64) TileShapes {
 };
 // Static, because the compiler assumes that _tile_loadconfig() reads only the first bytes of its argument.
 static constexpr TileShapes kShapes;
+// Inner elements of a panel that stay in the L1 cache.
+constexpr std::uint64_t kInner = 1024;
 static inline void begin_blocks() { _tile_loadconfig(&kShapes); }
 static inline void end_blocks() { _tile_release(); }
 
 // One 32 x 32 tile of C in tile registers 0 to 3; 4 and 5 hold two halves of the strip, 6 and 7 two halves of
 // the panel. A packed block has 32 x 32 = 1024 elements.
-static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
-                  float* c, std::uint64_t ldc) {
+static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const std::uint16_t* left,
+                  const std::uint16_t* right, std::uint64_t, std::uint64_t, bool add, float* c,
+                  std::uint64_t ldc) {
+  left += first * kBlock, right += first * kBlock;
+  const std::uint64_t blocks = inner / kBf16InnerUnit;
   const std::uint64_t stride = ldc * sizeof(float);
   float* low = c + 16 * ldc;
   if (add) {
@@ -58,7 +63,8 @@ static void block(std::uint64_t blocks, const std::uint16_t* left, const std::ui
 #include "plugins/cpu/kernels/bf16_tiles.hpp"
 
 extern const Bf16Kernels bf16_table;
-const Bf16Kernels bf16_table = {"amx", true, pack_left, pack_right, multiply};
+const Bf16Kernels bf16_table = {"amx", true,      kBlock,     sizeof(Element), 128,
+                                256,   pack_left, pack_right, multiply};
 
 }  // namespace amx
 }  // namespace trainhost::cpu

@@ -11,15 +11,20 @@ namespace trainhost::cpu {
 namespace avx512_bf16 {
 #include "plugins/cpu/kernels/bf16_pack_avx512.hpp"
 
+// Inner elements of a panel that stay in the L1 cache.
+constexpr std::uint64_t kInner = 256;
 static inline void begin_blocks() {}
 static inline void end_blocks() {}
 
 // 8 rows by 32 columns at a time: 16 sums, two vectors of pairs, and a pair of each row broadcast to
 // all lanes.
-static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
-                  float* c, std::uint64_t ldc) {
+static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const std::uint16_t* left,
+                  const std::uint16_t* right, std::uint64_t rows, std::uint64_t, bool add, float* c,
+                  std::uint64_t ldc) {
+  left += first * kBlock, right += first * kBlock;
+  const std::uint64_t blocks = inner / kBf16InnerUnit;
   constexpr int kRows = 8;
-  for (std::uint64_t i = 0; i < kBf16Block; i += kRows, c += kRows * ldc) {
+  for (std::uint64_t i = 0; i < rows; i += kRows, c += kRows * ldc) {
     __m512 sum[kRows][2];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
@@ -51,7 +56,8 @@ static void block(std::uint64_t blocks, const std::uint16_t* left, const std::ui
 #include "plugins/cpu/kernels/bf16_tiles.hpp"
 
 extern const Bf16Kernels bf16_table;
-const Bf16Kernels bf16_table = {"avx512_bf16", true, pack_left, pack_right, multiply};
+const Bf16Kernels bf16_table = {"avx512_bf16", true,      kBlock,     sizeof(Element), 128,
+                                256,           pack_left, pack_right, multiply};
 
 }  // namespace avx512_bf16
 }  // namespace trainhost::cpu

@@ -48,32 +48,55 @@ static inline __attribute__((always_inline)) __mmask16 first(std::uint64_t n) {
 // n - at, at least 0.
 static inline std::uint64_t remaining(std::uint64_t n, std::uint64_t at) { return n > at ? n - at : 0; }
 
+// 16 words from p on, of which those in the mask are read; the others are 0. f32 is rounded.
+static inline __attribute__((always_inline)) __m512i row_words(const float* p, __mmask16 low,
+                                                               __mmask16 high) {
+  return (__m512i)_mm512_cvtne2ps_pbh(high ? _mm512_maskz_loadu_ps(high, p + 16) : _mm512_setzero_ps(),
+                                      _mm512_maskz_loadu_ps(low, p));
+}
+static inline __attribute__((always_inline)) __m512i row_words(const std::uint16_t* p, __mmask16 low,
+                                                               __mmask16 high) {
+  return _mm512_maskz_loadu_epi16(__mmask32(low) | __mmask32(high) << 16, p);
+}
+// The pairs (a[i], b[i]); b may be null.
+static inline __attribute__((always_inline)) __m512i pairs_of_rows(const float* a, const float* b,
+                                                                   __mmask16 mask) {
+  return pairs_of(_mm512_maskz_loadu_ps(mask, a), b ? _mm512_maskz_loadu_ps(mask, b) : _mm512_setzero_ps());
+}
+static inline __attribute__((always_inline)) __m512i pairs_of_rows(const std::uint16_t* a,
+                                                                   const std::uint16_t* b, __mmask16 mask) {
+  const __m512i low = _mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, a));
+  if (!b) return low;
+  return _mm512_or_si512(
+      low, _mm512_slli_epi32(_mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, b)), 16));
+}
+
 // Up to 16 rows of 32 inner elements each, as words of pairs: row i in out[i].
+template <class T>
 static inline __attribute__((always_inline)) void rows_of_pairs(std::uint64_t rows, std::uint64_t inner,
-                                                                const float* at, std::uint64_t ld,
+                                                                const T* at, std::uint64_t ld,
                                                                 __m512i out[16]) {
   const __mmask16 low = first(inner), high = first(remaining(inner, 16));
 #pragma GCC unroll 16
   for (std::uint64_t i = 0; i < 16; ++i)
-    out[i] = i < rows ? (__m512i)_mm512_cvtne2ps_pbh(
-                            high ? _mm512_maskz_loadu_ps(high, at + i * ld + 16) : _mm512_setzero_ps(),
-                            _mm512_maskz_loadu_ps(low, at + i * ld))
-                      : _mm512_setzero_si512();
+    out[i] = i < rows ? row_words(at + i * ld, low, high) : _mm512_setzero_si512();
 }
 // The same if the rows of an inner element are contiguous: pair p of all 16 rows in out[p].
+template <class T>
 static inline __attribute__((always_inline)) void pairs_by_inner(std::uint64_t rows, std::uint64_t inner,
-                                                                 const float* at, std::uint64_t ld,
+                                                                 const T* at, std::uint64_t ld,
                                                                  __m512i out[16]) {
   const __mmask16 mask = first(rows);
 #pragma GCC unroll 16
   for (std::uint64_t p = 0; p < 16; ++p)
-    out[p] = pairs_of(
-        2 * p < inner ? _mm512_maskz_loadu_ps(mask, at + 2 * p * ld) : _mm512_setzero_ps(),
-        2 * p + 1 < inner ? _mm512_maskz_loadu_ps(mask, at + (2 * p + 1) * ld) : _mm512_setzero_ps());
+    out[p] = 2 * p < inner
+                 ? pairs_of_rows(at + 2 * p * ld, 2 * p + 1 < inner ? at + (2 * p + 1) * ld : nullptr, mask)
+                 : _mm512_setzero_si512();
 }
 
-static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
-                      bool inner_is_row, std::uint16_t* to) {
+template <class T>
+static void pack_left_as(std::uint64_t count, std::uint64_t k, const T* at, std::uint64_t ld,
+                         bool inner_is_row, std::uint16_t* to) {
   for (std::uint64_t p = 0; p < k; p += 32)
     for (std::uint64_t i = 0; i < 32; i += 16, to += 512) {
       __m512i r[16];
@@ -90,8 +113,9 @@ static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std
     }
 }
 
-static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
-                       bool inner_is_row, std::uint16_t* to) {
+template <class T>
+static void pack_right_as(std::uint64_t count, std::uint64_t k, const T* at, std::uint64_t ld,
+                          bool inner_is_row, std::uint16_t* to) {
   for (std::uint64_t p = 0; p < k; p += 32, to += 1024)
     for (std::uint64_t j = 0; j < 32; j += 16) {
       __m512i r[16];
@@ -106,4 +130,27 @@ static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, st
 #pragma GCC unroll 16
       for (int v = 0; v < 16; ++v) _mm512_storeu_si512(to + v * 64 + j * 2, r[v]);
     }
+}
+
+static void pack_left(std::uint64_t count, std::uint64_t k, const void* at, bool bf16, std::uint64_t ld,
+                      bool inner_is_row, void* to) {
+  if (bf16)
+    pack_left_as(count, k, static_cast<const std::uint16_t*>(at), ld, inner_is_row,
+                 static_cast<std::uint16_t*>(to));
+  else
+    pack_left_as(count, k, static_cast<const float*>(at), ld, inner_is_row, static_cast<std::uint16_t*>(to));
+}
+static void pack_right(std::uint64_t count, std::uint64_t k, const void* at, bool bf16, std::uint64_t ld,
+                       bool inner_is_row, void* to) {
+  if (bf16)
+    pack_right_as(count, k, static_cast<const std::uint16_t*>(at), ld, inner_is_row,
+                  static_cast<std::uint16_t*>(to));
+  else
+    pack_right_as(count, k, static_cast<const float*>(at), ld, inner_is_row, static_cast<std::uint16_t*>(to));
+}
+
+constexpr std::uint64_t kBlock = 32;
+typedef std::uint16_t Element;
+static inline std::uint64_t packed_inner(std::uint64_t k) {
+  return (k + kBf16InnerUnit - 1) / kBf16InnerUnit * kBf16InnerUnit;
 }

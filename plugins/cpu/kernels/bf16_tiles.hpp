@@ -1,27 +1,34 @@
 // The loop over strips and panels that all bf16 kernels share. A file that includes it (inside its own
-// namespace) provides  static void block(blocks, left, right, add, c, ldc):  one whole 32 x 32 tile of C. A
-// panel stays in the L1 cache while all strips are processed. Incomplete tiles use `spare`.
+// namespace) provides: kBlock; kInner; the type Element of packed elements; packed_inner(k), the inner
+// elements that a strip of k is filled up to; and  static void block(k, first, inner, left, right, rows,
+// cols, add, c, ldc):  a tile of C of kBlock x kBlock, of which only `rows` x `cols` is needed, of `inner` of
+// the k packed inner elements, from `first` on. kInner elements at a time, so that a panel stays in the L1
+// cache while all strips are processed. Incomplete tiles use `spare`.
 #pragma once
 
-static void multiply(std::uint64_t rows, std::uint64_t cols, std::uint64_t blocks,
-                     const std::uint16_t* strips, const std::uint16_t* panels, bool add, float* c,
-                     std::uint64_t ldc, float* spare) {
+static void multiply(std::uint64_t rows, std::uint64_t cols, std::uint64_t inner, const void* strips,
+                     const void* panels, bool add, float* c, std::uint64_t ldc, float* spare) {
   begin_blocks();
-  const std::uint64_t step = blocks * kBf16Block * kBf16Block;  // elements of a strip or a panel
-  for (std::uint64_t j = 0; j < cols; j += kBf16Block, panels += step) {
-    const std::uint64_t width = cols - j < kBf16Block ? cols - j : kBf16Block;
-    const std::uint16_t* left = strips;
-    for (std::uint64_t i = 0; i < rows; i += kBf16Block, left += step) {
-      const std::uint64_t height = rows - i < kBf16Block ? rows - i : kBf16Block;
-      float* to = c + i * ldc + j;
-      if (width == kBf16Block && height == kBf16Block) {
-        block(blocks, left, panels, add, to, ldc);
-        continue;
+  const std::uint64_t k = packed_inner(inner), step = k * kBlock;  // step: elements of a strip or a panel
+  for (std::uint64_t p = 0; p < k; p += kInner) {
+    const std::uint64_t part = k - p < kInner ? k - p : kInner;
+    const bool adds = add || p > 0;
+    const auto* right = static_cast<const Element*>(panels);
+    for (std::uint64_t j = 0; j < cols; j += kBlock, right += step) {
+      const std::uint64_t width = cols - j < kBlock ? cols - j : kBlock;
+      const auto* left = static_cast<const Element*>(strips);
+      for (std::uint64_t i = 0; i < rows; i += kBlock, left += step) {
+        const std::uint64_t height = rows - i < kBlock ? rows - i : kBlock;
+        float* to = c + i * ldc + j;
+        if (width == kBlock && height == kBlock) {
+          block(k, p, part, left, right, kBlock, kBlock, adds, to, ldc);
+          continue;
+        }
+        block(k, p, part, left, right, height, width, false, spare, kBlock);
+        for (std::uint64_t r = 0; r < height; ++r)
+          for (std::uint64_t s = 0; s < width; ++s)
+            to[r * ldc + s] = adds ? to[r * ldc + s] + spare[r * kBlock + s] : spare[r * kBlock + s];
       }
-      block(blocks, left, panels, false, spare, kBf16Block);
-      for (std::uint64_t r = 0; r < height; ++r)
-        for (std::uint64_t s = 0; s < width; ++s)
-          to[r * ldc + s] = add ? to[r * ldc + s] + spare[r * kBf16Block + s] : spare[r * kBf16Block + s];
     }
   }
   end_blocks();

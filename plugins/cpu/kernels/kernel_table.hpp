@@ -75,26 +75,46 @@ inline constexpr std::uint64_t kLargeSlack = 16;
 inline constexpr std::uint64_t kLargePanels = kLargeInner * kLargeColumns;
 inline constexpr std::uint64_t kLargeStrips = kLargeInner * kLargeGroup + kLargeSlack;
 
-struct Kernels {
+/// A bfloat16: the upper half of an f32.
+using Bf16 = std::uint16_t;
+
+/// Loops over rows of activations and weights that are stored as T, float or Bf16. Arithmetic and sums are
+/// f32; results are rounded once, when they are stored.
+template <class T>
+struct RowKernels {
+  // y[r] = x[r] * rstd[r] * w, rstd = 1/sqrt(mean(x^2) + eps).  x, y: [rows, n], packed. x may be y.
+  void (*rms_norm)(std::uint64_t rows, std::uint64_t n, const T* x, const T* w, float eps, T* y, float* rstd);
+  // dx[r] (= or +=) gradient through the norm; gw[n] += sum over rows. x, dy, dx: [rows, n], packed. dx may
+  // be dy.
+  void (*rms_norm_bwd)(std::uint64_t rows, std::uint64_t n, const T* dy, const T* x, const float* rstd,
+                       const T* w, T* dx, bool add, float* gw);
+  // Rotates `heads` heads of D at the start of each row of `ld` elements by the angles in table[pos] =
+  // cos[D/2] | sin[D/2]. Row r has position (first_pos + r) % period; sign -1 is the inverse rotation.
+  void (*rope)(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint64_t ld, T* x,
+               const float* table, std::uint64_t first_pos, std::uint64_t period, float sign);
+  // a[r, n] = silu(gu[r, 0..n)) * gu[r, n..2n)
+  void (*swiglu)(std::uint64_t rows, std::uint64_t n, const T* gu, T* a);
+  // gu is overwritten with its gradient, computed from da[r, n].
+  void (*swiglu_bwd)(std::uint64_t rows, std::uint64_t n, const T* da, T* gu);
+  // delta[r] = dot(a[r], b[r]) over d columns
+  void (*row_dots)(std::uint32_t rows, std::uint32_t d, const T* a, std::uint64_t lda, const T* b,
+                   std::uint64_t ldb, float* delta);
+  // -log softmax(row)[target]; with `gradient` row becomes (softmax - onehot) * scale, else it is
+  // unchanged.
+  double (*cross_entropy)(std::uint64_t n, T* row, std::int32_t target, float scale, bool gradient);
+  // dst[n] += sum over rows of src[rows, n] with ld
+  void (*column_sums)(std::uint64_t rows, std::uint64_t n, const T* src, std::uint64_t ld, float* dst);
+  // dst[n] += src[n]
+  void (*add)(std::uint64_t n, const T* src, float* dst);
+  // y[j] = dot(w[j], x) (+ y[j] if add), for rows j of w[n, k]
+  void (*gemv)(std::uint64_t n, std::uint64_t k, const T* w, const T* x, bool add, float* y);
+};
+
+struct Kernels : RowKernels<float> {
+  RowKernels<Bf16> bf16;
   const char* name;  // "scalar", "avx2", "avx512"
   // Large products by large_product() (true) or by OpenBLAS: the one that was faster (plugins/cpu/README.md).
   bool own_large_products;
-
-  // y[r] = x[r] * rstd[r] * w, rstd = 1/sqrt(mean(x^2) + eps).  x, y: [rows, n], packed. x may be y.
-  void (*rms_norm)(std::uint64_t rows, std::uint64_t n, const float* x, const float* w, float eps, float* y,
-                   float* rstd);
-  // dx[r] (= or +=) gradient through the norm; gw[n] += sum over rows. x, dy, dx: [rows, n], packed. dx may
-  // be dy.
-  void (*rms_norm_bwd)(std::uint64_t rows, std::uint64_t n, const float* dy, const float* x,
-                       const float* rstd, const float* w, float* dx, bool add, float* gw);
-  // Rotates `heads` heads of D at the start of each row of `ld` floats by the angles in table[pos] = cos[D/2]
-  // | sin[D/2]. Row r has position (first_pos + r) % period; sign -1 is the inverse rotation.
-  void (*rope)(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint64_t ld, float* x,
-               const float* table, std::uint64_t first_pos, std::uint64_t period, float sign);
-  // a[r, n] = silu(gu[r, 0..n)) * gu[r, n..2n)
-  void (*swiglu)(std::uint64_t rows, std::uint64_t n, const float* gu, float* a);
-  // gu is overwritten with its gradient, computed from da[r, n].
-  void (*swiglu_bwd)(std::uint64_t rows, std::uint64_t n, const float* da, float* gu);
 
   // One step of the online softmax of a score tile s (raw q.k products, becomes probabilities). m, l: running
   // maximum and sum of each row; o[rows, d] with ldo is rescaled. first: m, l and o have no contents yet (o
@@ -108,30 +128,16 @@ struct Kernels {
   // masked.
   void (*softmax_bwd_tile)(const AttentionTile& t, float* s, float* dp, const float* lse,
                            std::uint64_t lse_ld, const float* delta);
-  // delta[r] = dot(a[r], b[r]) over d columns
-  void (*row_dots)(std::uint32_t rows, std::uint32_t d, const float* a, std::uint64_t lda, const float* b,
-                   std::uint64_t ldb, float* delta);
-
-  // -log softmax(row)[target]; with `gradient` row becomes (softmax - onehot) * scale, else it is
-  // unchanged.
-  double (*cross_entropy)(std::uint64_t n, float* row, std::int32_t target, float scale, bool gradient);
-  // The same of a row of which other ranks have the rest. top: the maximum; returns the sum of exp(row -
-  // top); row is undefined afterwards.
+  // cross_entropy() of a row of which other ranks have the rest. top: the maximum; returns the sum of exp(row
+  // - top); row is undefined afterwards.
   float (*row_sum_exp)(std::uint64_t n, float* row, float* top);
   // row = exp(row - top) * factor
   void (*scaled_exp)(std::uint64_t n, float* row, float top, float factor);
 
   // dst[r] += src (broadcast over rows); dst[rows, n] with ld
   void (*add_bias)(std::uint64_t rows, std::uint64_t n, const float* src, float* dst, std::uint64_t ld);
-  // dst[n] += sum over rows of src[rows, n] with ld
-  void (*column_sums)(std::uint64_t rows, std::uint64_t n, const float* src, std::uint64_t ld, float* dst);
-  // dst[n] += src[n]
-  void (*add)(std::uint64_t n, const float* src, float* dst);
   // Sum of squares in double.
   double (*sum_squares)(std::uint64_t n, const float* x);
-  // y[j] = dot(w[j], x) (+ y[j] if add), for rows j of w[n, k]
-  void (*gemv)(std::uint64_t n, std::uint64_t k, const float* w, const float* x, bool add, float* y);
-
   // y[r, j] += dot(w[j], x[r]) for rows j of w[n, k], which is f32, or bfloat16 if `bf16`; then x has the
   // order of order_for_dots(). x[m, k] has rows of ldx, y[m, n] rows of ldy.
   void (*dots)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const void* w, bool bf16, const float* x,
@@ -139,7 +145,13 @@ struct Kernels {
   // A row of n elements in the order in which dots() multiplies it with bfloat16.
   void (*order_for_dots)(std::uint64_t n, const float* x, float* to);
   // to[n] = from[n], bfloat16 to f32
-  void (*widen)(std::uint64_t n, const std::uint16_t* from, float* to);
+  void (*widen)(std::uint64_t n, const Bf16* from, float* to);
+  // to[n] = from[n], rounded to bfloat16, to nearest, ties to even
+  void (*narrow)(std::uint64_t n, const float* from, Bf16* to);
+  // c[rows, cols] = sums (+ bias) (+ residual), rounded; bias [cols] and residual, with rows of ld as c, may
+  // be null.
+  void (*store_sums)(std::uint64_t rows, std::uint64_t cols, const float* sums, std::uint64_t ld_sums,
+                     const Bf16* bias, const Bf16* residual, Bf16* c, std::uint64_t ld);
 
   // C[m,n] = A[m,k] B[k,n] (+ C if add), row-major; A is a[k,m] if `transposed`. work: kProductWork
   // floats.

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include "plugins/cpu/kernels/bf16.hpp"
 #include "plugins/cpu/kernels/kernel_table.hpp"
 
 #define TH_STRING_(x) #x
@@ -32,34 +33,33 @@ namespace TRAINHOST_KERNEL_SET {
 
 #include "plugins/cpu/kernels/large_product.hpp"  // after small_product.hpp: it transposes with its squares
 
+#include "plugins/cpu/kernels/bf16_by_f32.hpp"  // uses small_product.hpp
+
+// Of the templates the one whose arguments have the type of the table is chosen.
+#define TH_ROW_KERNELS \
+  { rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd, row_dots, cross_entropy, column_sums, add, gemv }
 extern const Kernels table;
 const Kernels table = {
+    TH_ROW_KERNELS,
+    TH_ROW_KERNELS,
     TH_STRING(TRAINHOST_KERNEL_SET),
 #if defined(__AVX2__)
     true,
 #else
     false,
 #endif
-    rms_norm,
-    rms_norm_bwd,
-    rope,
-    swiglu,
-    swiglu_bwd,
     softmax_tile,
     softmax_finish,
     softmax_bwd_tile,
-    row_dots,
-    cross_entropy,
     row_sum_exp,
     scaled_exp,
     add_bias,
-    column_sums,
-    add,
     sum_squares,
-    gemv,
     dots,
     order_for_dots,
     widen,
+    narrow,
+    store_sums,
     product,
     panel_width,
     pack_transposed,

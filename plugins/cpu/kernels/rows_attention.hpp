@@ -17,7 +17,8 @@ TH_INLINE void visible(const AttentionTile& t, std::uint32_t i, std::uint32_t& l
 TH_INLINE void clear(float* p, std::uint32_t from, std::uint32_t to) {
   for (std::uint32_t j = from; j < to; ++j) p[j] = 0.0f;
 }
-TH_INLINE float row_max(const float* p, std::uint64_t n) {
+template <class T>
+TH_INLINE float row_max(const T* p, std::uint64_t n) {
   std::uint64_t j = 0;
   float m = -__builtin_inff();
   if (n >= kLanes) {
@@ -25,7 +26,7 @@ TH_INLINE float row_max(const float* p, std::uint64_t n) {
     for (j = kLanes; j + kLanes <= n; j += kLanes) v = max(v, load(p + j));
     m = max(v);
   }
-  for (; j < n; ++j) m = p[j] > m ? p[j] : m;
+  for (; j < n; ++j) m = value_of(p[j]) > m ? value_of(p[j]) : m;
   return m;
 }
 // p becomes e^(p*scale - shift); returns the sum.
@@ -107,36 +108,61 @@ static void softmax_bwd_tile(const AttentionTile& t, float* s, float* dp, const 
   }
 }
 
-static void row_dots(std::uint32_t rows, std::uint32_t d, const float* a, std::uint64_t lda, const float* b,
+template <class T>
+static void row_dots(std::uint32_t rows, std::uint32_t d, const T* a, std::uint64_t lda, const T* b,
                      std::uint64_t ldb, float* delta) {
   for (std::uint32_t i = 0; i < rows; ++i) delta[i] = dot(d, a + i * lda, b + i * ldb);
 }
 
+// The sum of e^(p - shift); p is not changed.
+template <class T>
+TH_INLINE float sum_exp(const T* p, std::uint64_t n, float shift) {
+  Vec s{};
+  std::uint64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) s += exp(load(p + j) - shift);
+  float rest = 0.0f;
+  if (j < n) {
+    Vec e = exp(load_part(p + j, n - j) - shift);
+    for (std::uint64_t i = 0; i < n - j; ++i) rest += e[i];
+  }
+  return sum(s) + rest;
+}
+
+TH_INLINE void scale_exp(float* row, std::uint64_t n, float factor, float) {
+  std::uint64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) store(row + j, load(row + j) * factor);
+  for (; j < n; ++j) row[j] *= factor;
+}
+// Rounded once: e^(row - top) is computed again, not stored between the two passes.
+TH_INLINE void scale_exp(Bf16* row, std::uint64_t n, float factor, float top) {
+  std::uint64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) store(row + j, exp(load(row + j) - top) * factor);
+  if (j < n) store_part(row + j, exp(load_part(row + j, n - j) - top) * factor, n - j);
+}
+TH_INLINE float exp_and_sum(float* row, std::uint64_t n, float top) { return exp_row(row, n, 1.0f, top); }
+TH_INLINE float exp_and_sum(const Bf16* row, std::uint64_t n, float top) { return sum_exp(row, n, top); }
+TH_INLINE void set_value(float* to, float x) { *to = x; }
+TH_INLINE void set_value(Bf16* to, float x) { store_part(to, splat(x), 1); }
+
 // Without a gradient the row is not changed: the exponentials are only summed.
-static double cross_entropy(std::uint64_t n, float* row, std::int32_t target, float scale, bool gradient) {
+template <class T>
+static double cross_entropy(std::uint64_t n, T* row, std::int32_t target, float scale, bool gradient) {
   if (target < 0) {
     if (gradient)
-      for (std::uint64_t j = 0; j < n; ++j) row[j] = 0.0f;
+      for (std::uint64_t j = 0; j < n; ++j) row[j] = T{};
     return 0.0;
   }
-  float top = row_max(row, n), at_target = row[target], total;
+  const float top = row_max(row, n), at_target = value_of(row[target]);
+  float total;
   if (gradient) {
-    total = exp_row(row, n, 1.0f, top);
-    float k = scale / total;
-    std::uint64_t j = 0;
-    for (; j + kLanes <= n; j += kLanes) store(row + j, load(row + j) * k);
-    for (; j < n; ++j) row[j] *= k;
-    row[target] -= scale;
+    total = exp_and_sum(row, n, top);
+    const float k = scale / total;
+    scale_exp(row, n, k, top);
+    // In bf16 not from the rounded value: the difference is small where the model is right.
+    const float own = sizeof(T) == 2 ? exp(splat(at_target - top))[0] * k : value_of(row[target]);
+    set_value(row + target, own - scale);
   } else {
-    Vec s{};
-    std::uint64_t j = 0;
-    for (; j + kLanes <= n; j += kLanes) s += exp(load(row + j) - top);
-    float rest = 0.0f;
-    if (j < n) {
-      Vec e = exp(load_part(row + j, n - j) - top);
-      for (std::uint64_t i = 0; i < n - j; ++i) rest += e[i];
-    }
-    total = sum(s) + rest;
+    total = sum_exp(row, n, top);
   }
   return log(static_cast<double>(total)) + (static_cast<double>(top) - static_cast<double>(at_target));
 }

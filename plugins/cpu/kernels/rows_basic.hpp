@@ -2,7 +2,8 @@
 // instruction set; no threads. See kernel_table.hpp for shapes and meanings.
 #pragma once
 
-TH_INLINE float dot(std::uint64_t n, const float* a, const float* b) {
+template <class T>
+TH_INLINE float dot(std::uint64_t n, const T* a, const T* b) {
   Vec s0{}, s1{};
   std::uint64_t j = 0;
   for (; j + 2 * kLanes <= n; j += 2 * kLanes) {
@@ -14,17 +15,19 @@ TH_INLINE float dot(std::uint64_t n, const float* a, const float* b) {
   return sum(s0 + s1);
 }
 
-static void add(std::uint64_t n, const float* src, float* dst) {
+template <class T>
+static void add(std::uint64_t n, const T* src, float* dst) {
   std::uint64_t j = 0;
   for (; j + kLanes <= n; j += kLanes) store(dst + j, load(dst + j) + load(src + j));
-  for (; j < n; ++j) dst[j] += src[j];
+  for (; j < n; ++j) dst[j] += value_of(src[j]);
 }
 
 static void add_bias(std::uint64_t rows, std::uint64_t n, const float* src, float* dst, std::uint64_t ld) {
   for (std::uint64_t r = 0; r < rows; ++r) add(n, src, dst + r * ld);
 }
 
-static void column_sums(std::uint64_t rows, std::uint64_t n, const float* src, std::uint64_t ld, float* dst) {
+template <class T>
+static void column_sums(std::uint64_t rows, std::uint64_t n, const T* src, std::uint64_t ld, float* dst) {
   for (std::uint64_t r = 0; r < rows; ++r) add(n, src + r * ld, dst);
 }
 
@@ -44,7 +47,8 @@ static double sum_squares(std::uint64_t n, const float* x) {
   return total;
 }
 
-static void gemv(std::uint64_t n, std::uint64_t k, const float* w, const float* x, bool add_to, float* y) {
+template <class T>
+static void gemv(std::uint64_t n, std::uint64_t k, const T* w, const T* x, bool add_to, float* y) {
   for (std::uint64_t j = 0; j < n; ++j) {
     float v = dot(k, w + j * k, x);
     y[j] = add_to ? y[j] + v : v;

@@ -4,27 +4,6 @@
 // depend on the number of rows.
 #pragma once
 
-// bfloat16 is the upper half of an f32. GCC 12 compiles the conversion of a vector of 16-bit to one of 32-bit
-// numbers to five instructions, so the one instruction that there is is named.
-TH_INLINE Vec load(const std::uint16_t* p) {
-#if defined(__AVX512F__)  // with a mask: GCC 12 warns about its own intrinsic without one
-  return reinterpret_cast<Vec>(reinterpret_cast<VecI>(_mm512_maskz_cvtepu16_epi32(
-                                   0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))))
-                               << 16);
-#elif defined(__AVX2__)
-  return reinterpret_cast<Vec>(
-      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
-#else
-  typedef std::uint32_t Words __attribute__((vector_size(16)));
-  return reinterpret_cast<Vec>(Words{p[0], p[1], p[2], p[3]} << 16);
-#endif
-}
-TH_INLINE Vec load_part(const std::uint16_t* p, std::uint64_t n) {
-  std::uint16_t part[kLanes] = {};
-  for (std::uint64_t i = 0; i < n; ++i) part[i] = p[i];
-  return load(part);
-}
-
 #if defined(__AVX512F__)
 TH_INLINE Vec even_of(Vec a, Vec b) {
   return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -131,8 +110,30 @@ static void dots(std::uint64_t m, std::uint64_t n, std::uint64_t k, const void* 
 static void widen(std::uint64_t n, const std::uint16_t* from, float* to) {
   std::uint64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
-  for (; i < n; ++i) {
-    const std::uint32_t bits = std::uint32_t{from[i]} << 16;
-    __builtin_memcpy(to + i, &bits, sizeof bits);
+  if (i < n) store_part(to + i, load_part(from + i, n - i), n - i);
+}
+
+static void narrow(std::uint64_t n, const float* from, Bf16* to) {
+  std::uint64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
+  if (i < n) store_part(to + i, load_part(from + i, n - i), n - i);
+}
+
+// A tile of sums with what is added to it.
+static void store_sums(std::uint64_t rows, std::uint64_t cols, const float* sums, std::uint64_t ld_sums,
+                       const Bf16* bias, const Bf16* residual, Bf16* c, std::uint64_t ld) {
+  for (std::uint64_t r = 0; r < rows; ++r, sums += ld_sums, c += ld) {
+    for (std::uint64_t j = 0; j < cols; j += kLanes) {
+      const std::uint64_t n = cols - j < kLanes ? cols - j : kLanes;
+      const bool whole = n == kLanes;
+      Vec v = whole ? load(sums + j) : load_part(sums + j, n);
+      if (bias) v += whole ? load(bias + j) : load_part(bias + j, n);
+      if (residual) v += whole ? load(residual + j) : load_part(residual + j, n);
+      if (whole)
+        store(c + j, v);
+      else
+        store_part(c + j, v, n);
+    }
+    if (residual) residual += ld;
   }
 }

@@ -1,8 +1,10 @@
 // RMSNorm, rotary positions and SwiGLU over rows, forward and backward. Part of kernels_isa.cpp, which
-// includes it once per instruction set; no threads. See kernel_table.hpp for shapes and meanings.
+// includes it once per instruction set; no threads. T: float or Bf16, as rows are stored; arithmetic is f32.
+// See kernel_table.hpp for shapes and meanings.
 #pragma once
 
-static void rms_norm(std::uint64_t rows, std::uint64_t n, const float* x, const float* w, float eps, float* y,
+template <class T>
+static void rms_norm(std::uint64_t rows, std::uint64_t n, const T* x, const T* w, float eps, T* y,
                      float* rstd) {
   for (std::uint64_t r = 0; r < rows; ++r, x += n, y += n) {
     float scale = 1.0f / __builtin_sqrtf(dot(n, x, x) / static_cast<float>(n) + eps);
@@ -14,8 +16,9 @@ static void rms_norm(std::uint64_t rows, std::uint64_t n, const float* x, const 
 }
 
 // With xh = x * rstd and g = w * dy: dx = rstd * (g - xh * mean(g * xh)), gw += dy * xh.
-static void rms_norm_bwd(std::uint64_t rows, std::uint64_t n, const float* dy, const float* x,
-                         const float* rstd, const float* w, float* dx, bool add, float* gw) {
+template <class T>
+static void rms_norm_bwd(std::uint64_t rows, std::uint64_t n, const T* dy, const T* x, const float* rstd,
+                         const T* w, T* dx, bool add, float* gw) {
   for (std::uint64_t r = 0; r < rows; ++r, x += n, dy += n, dx += n) {
     Vec s{};
     std::uint64_t j = 0;
@@ -39,14 +42,15 @@ static void rms_norm_bwd(std::uint64_t rows, std::uint64_t n, const float* dy, c
 }
 
 // Rotates the pair (i, i + D/2) of each head by the angle of the row's position (half-split convention).
-static void rope(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint64_t ld, float* x,
+template <class T>
+static void rope(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint64_t ld, T* x,
                  const float* table, std::uint64_t first_pos, std::uint64_t period, float sign) {
   const std::uint64_t half = d / 2;
   std::uint64_t pos = first_pos % period;
   for (std::uint64_t r = 0; r < rows; ++r, x += ld) {
     const float *cos = table + pos * d, *sin = cos + half;
     for (std::uint32_t h = 0; h < heads; ++h) {
-      float *a = x + std::uint64_t{h} * d, *b = a + half;
+      T *a = x + std::uint64_t{h} * d, *b = a + half;
       std::uint64_t j = 0;
       for (; j + kLanes <= half; j += kLanes) {
         Vec c = load(cos + j), s = load(sin + j) * sign, u = load(a + j), v = load(b + j);
@@ -67,7 +71,8 @@ static void rope(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::
 
 TH_INLINE Vec sigmoid(Vec x) { return 1.0f / (1.0f + exp(-x)); }
 
-static void swiglu(std::uint64_t rows, std::uint64_t n, const float* gu, float* a) {
+template <class T>
+static void swiglu(std::uint64_t rows, std::uint64_t n, const T* gu, T* a) {
   for (std::uint64_t r = 0; r < rows; ++r, gu += 2 * n, a += n) {
     std::uint64_t j = 0;
     for (; j + kLanes <= n; j += kLanes) {
@@ -88,7 +93,8 @@ TH_INLINE void swiglu_grad(Vec da, Vec g, Vec u, Vec& dg, Vec& du) {
   du = da * silu;
 }
 
-static void swiglu_bwd(std::uint64_t rows, std::uint64_t n, const float* da, float* gu) {
+template <class T>
+static void swiglu_bwd(std::uint64_t rows, std::uint64_t n, const T* da, T* gu) {
   for (std::uint64_t r = 0; r < rows; ++r, gu += 2 * n, da += n) {
     Vec dg, du;
     std::uint64_t j = 0;

@@ -62,6 +62,81 @@ TH_INLINE void store_part(float* p, Vec v, std::uint64_t n) {
 }
 #endif
 
+// ---- bfloat16, which is the upper half of an f32
+
+typedef std::uint32_t VecW __attribute__((vector_size(kLanes * 4)));
+
+/// x rounded to bfloat16, to nearest, ties to even, in the upper half of each word; a NaN stays one. The
+/// lower half is undefined.
+TH_INLINE VecW rounded_words(Vec x) {
+  const VecW bits = reinterpret_cast<VecW>(x);
+  const VecW near = bits + 0x7fffu + (bits >> 16 & 1u);
+  return x != x ? (bits | 0x400000u) : near;
+}
+/// The values of the words.
+TH_INLINE Vec value_of(VecW words) { return reinterpret_cast<Vec>(words & 0xffff0000u); }
+
+// GCC 12 compiles the conversion of a vector of 16-bit to one of 32-bit numbers to five instructions, so the
+// one instruction that there is is named.
+TH_INLINE Vec load(const Bf16* p) {
+#if defined(__AVX512F__)  // with a mask: GCC 12 warns about its own intrinsic without one
+  return reinterpret_cast<Vec>(reinterpret_cast<VecI>(_mm512_maskz_cvtepu16_epi32(
+                                   0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))))
+                               << 16);
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+#else
+  return reinterpret_cast<Vec>(VecW{p[0], p[1], p[2], p[3]} << 16);
+#endif
+}
+TH_INLINE void store(Bf16* p, Vec v) {
+  const VecW words = rounded_words(v) >> 16;
+#if defined(__AVX512F__)
+  _mm512_mask_cvtepi32_storeu_epi16(p, 0xffff, reinterpret_cast<__m512i>(words));
+#elif defined(__AVX2__)
+  const __m256i w = reinterpret_cast<__m256i>(words);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+#else
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<Bf16>(words[i]);
+#endif
+}
+#if defined(__AVX512F__)
+TH_INLINE Vec load_part(const Bf16* p, std::uint64_t n) {
+  const auto mask = static_cast<__mmask16>((1u << n) - 1);
+  return reinterpret_cast<Vec>(
+      reinterpret_cast<VecI>(_mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, p))) << 16);
+}
+TH_INLINE void store_part(Bf16* p, Vec v, std::uint64_t n) {
+  _mm512_mask_cvtepi32_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1),
+                                    reinterpret_cast<__m512i>(rounded_words(v) >> 16));
+}
+#else
+TH_INLINE Vec load_part(const Bf16* p, std::uint64_t n) {
+  Bf16 part[kLanes] = {};
+  for (std::uint64_t i = 0; i < n; ++i) part[i] = p[i];
+  return load(part);
+}
+TH_INLINE void store_part(Bf16* p, Vec v, std::uint64_t n) {
+  Bf16 part[kLanes];
+  store(part, v);
+  for (std::uint64_t i = 0; i < n; ++i) p[i] = part[i];
+}
+#endif
+
+/// An f32 that is rounded to bfloat16 when it is loaded: operands of bf16 products that are stored in f32.
+struct RoundedF32 {
+  float value;
+};
+TH_INLINE Vec load(const RoundedF32* p) { return value_of(rounded_words(load(&p->value))); }
+TH_INLINE Vec load_part(const RoundedF32* p, std::uint64_t n) {
+  return value_of(rounded_words(load_part(&p->value, n)));
+}
+
+TH_INLINE float value_of(float x) { return x; }
+TH_INLINE float value_of(Bf16 x) { return __builtin_bit_cast(float, std::uint32_t{x} << 16); }
+
 // Horizontal sums and maxima: halves are combined, always in the same order.
 typedef float Vec4 __attribute__((vector_size(16)));
 #if defined(__AVX512F__)

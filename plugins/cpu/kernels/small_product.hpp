@@ -109,8 +109,9 @@ TH_INLINE bool shares_cache_sets(std::uint64_t ld) { return ld % 128 == 0; }
 TH_INLINE std::uint64_t conflict_free_ld(std::uint64_t columns) { return ((columns + 15) / 16 | 1) * 16; }
 
 // The hardware does not prefetch short rows that are far apart, so this prefetches a few rows ahead.
-static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* from, std::uint64_t ld,
-                      float* to, std::uint64_t ld_to) {
+template <class T>
+static void copy_rows(std::uint64_t rows, std::uint64_t columns, const T* from, std::uint64_t ld, float* to,
+                      std::uint64_t ld_to) {
   constexpr std::uint64_t kAhead = 8;
   for (std::uint64_t r = 0; r < rows; ++r, from += ld, to += ld_to) {
     if (r + kAhead < rows)
@@ -171,7 +172,8 @@ constexpr int kRounds = 2;
 #endif
 
 // dst[p * ld + j] = src[j * lds + p] for j < rows <= kLanes (the rest zero), p < cols <= kLanes.
-TH_INLINE void transpose_square(std::uint64_t rows, std::uint64_t cols, const float* src, std::uint64_t lds,
+template <class T>
+TH_INLINE void transpose_square(std::uint64_t rows, std::uint64_t cols, const T* src, std::uint64_t lds,
                                 float* dst, std::uint64_t ld) {
   Vec r[kLanes], t[kLanes];
 #pragma GCC unroll 16
@@ -197,7 +199,8 @@ TH_INLINE void transpose_square(std::uint64_t rows, std::uint64_t cols, const fl
   }
 }
 
-static void pack_transposed(std::uint64_t n, std::uint64_t k, const float* w, std::uint64_t ldw,
+template <class T>
+static void pack_transposed(std::uint64_t n, std::uint64_t k, const T* w, std::uint64_t ldw,
                             std::uint64_t width, float* packed) {
   for (std::uint64_t j = 0; j < n; j += width, packed += width * k) {
     const std::uint64_t present = n - j < width ? n - j : width;
@@ -210,7 +213,8 @@ static void pack_transposed(std::uint64_t n, std::uint64_t k, const float* w, st
   }
 }
 
-static void pack(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, std::uint64_t width,
+template <class T>
+static void pack(std::uint64_t n, std::uint64_t k, const T* b, std::uint64_t ldb, std::uint64_t width,
                  float* packed) {
   for (std::uint64_t j = 0; j < n; j += width, packed += width * k)
     copy_rows(k, n - j < width ? n - j : width, b + j, ldb, packed, width);

@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/engine/bf16_product.hpp"
@@ -62,6 +63,29 @@ Vec transposed(const Vec& v, std::size_t rows, std::size_t cols) {
   return t;
 }
 
+/// The packed elements of one row or column.
+std::vector<double> pack(const cpu::Bf16Kernels& t, bool left, const std::vector<float>& values,
+                         bool inner_is_row) {
+  const std::size_t count = t.step(values.size());
+  std::vector<float> to(count, std::numeric_limits<float>::quiet_NaN());
+  (left ? t.pack_left : t.pack_right)(1, values.size(), values.data(), false,
+                                      inner_is_row ? 1 : values.size(), inner_is_row, to.data());
+  if (t.element_bytes == sizeof(float)) return {to.begin(), to.end()};
+  std::vector<double> out(count);
+  std::vector<std::uint16_t> words(count);
+  std::memcpy(words.data(), to.data(), count * sizeof(std::uint16_t));
+  for (std::size_t i = 0; i < count; ++i) out[i] = widened(words[i]);
+  return out;
+}
+/// Row or column and inner element of the i-th packed element (kernels/bf16.hpp), with at most 32 inner
+/// elements.
+std::pair<std::size_t, std::size_t> position(const cpu::Bf16Kernels& t, bool left, std::size_t i) {
+  if (t.native) return left ? std::pair{i / 32, i % 32} : std::pair{i % 64 / 2, i / 64 * 2 + i % 2};
+  const std::string name = t.name;
+  const std::size_t panel = left ? 48 : name == "avx512" ? 48 : name == "avx2" ? 24 : 12, inner = 13;
+  return {i / (panel * inner) * panel + i % panel, i % (panel * inner) / panel};
+}
+
 BOOST_AUTO_TEST_SUITE(cpu_bf16)
 
 BOOST_AUTO_TEST_CASE(packing_rounds_to_nearest_even_and_fills_up_with_zeros) {
@@ -83,20 +107,15 @@ BOOST_AUTO_TEST_CASE(packing_rounds_to_nearest_even_and_fills_up_with_zeros) {
   for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
       for (bool left : {true, false})
         for (bool inner_is_row : {true, false}) {  // a single row or column: the same numbers in both layouts
-          std::vector<std::uint16_t> to(32 * 32, 0xdead);
-          (left ? t->pack_left : t->pack_right)(1, values.size(), values.data(),
-                                                inner_is_row ? 1 : values.size(), inner_is_row, to.data());
-          for (std::size_t i = 0; i < to.size(); ++i) {
-            const std::size_t outer = left ? i / 32 : i % 64 / 2, p = left ? i % 32 : i / 64 * 2 + i % 2;
+          const std::vector<double> packed = pack(*t, left, values, inner_is_row);
+          for (std::size_t i = 0; i < packed.size(); ++i) {
+            const auto [outer, p] = position(*t, left, i);
             const double want = outer == 0 && p < values.size() ? rounded(values[p]) : 0.0;
             const double clipped = std::abs(want) > 3.4028e38 ? std::copysign(kInfinity, want) : want;
-            BOOST_TEST(widened(to[i]) == clipped, (left ? "left" : "right") << " element " << i);
+            BOOST_TEST(packed[i] == clipped, (left ? "left" : "right") << " element " << i);
           }
         }
-      std::vector<std::uint16_t> to(32 * 32);
-      const float nan = std::numeric_limits<float>::quiet_NaN();
-      t->pack_left(1, 1, &nan, 1, false, to.data());
-      BOOST_TEST(std::isnan(widened(to[0])));
+      BOOST_TEST(std::isnan(pack(*t, true, {std::numeric_limits<float>::quiet_NaN()}, false).front()));
     }
 }
 
@@ -142,7 +161,7 @@ BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
 BOOST_AUTO_TEST_CASE(products_of_several_blocks_are_summed) {
   const std::size_t m = 2081, n = 1057, k = 1031;
   const cpu::Bf16Blocks cut = cpu::bf16_blocks(m, n, k);
-  BOOST_TEST((cut.inner < k && cut.cols < n + 32));
+  BOOST_TEST((cut.inner < k && cut.cols < n && cut.rows < m));
   const Vec a = random_vec(m * k, 1), b = random_vec(n * k, 2);
   for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
       if (!t->native && std::string(t->name) != "avx2") continue;  // the others are the same code, and slow
@@ -211,8 +230,8 @@ BOOST_AUTO_TEST_CASE(packed_blocks_of_fewer_tokens_fit_in_the_work_space) {
     BOOST_REQUIRE(all.floats() <= cpu::max_bf16_block_floats(m, n, k));
     BOOST_REQUIRE(cpu::bf16_blocks(fewer_rows, n, k).floats() <= cpu::max_bf16_block_floats(m, n, k));
     BOOST_REQUIRE(cpu::bf16_blocks(n, m, less_inner).floats() <= cpu::max_bf16_block_floats(n, m, k));
-    BOOST_REQUIRE((all.rows >= 32 && all.cols >= 32 && all.inner >= 32 && all.inner <= 1024));
-    BOOST_REQUIRE(cpu::max_bf16_block_floats(m, n, k) * 4 <= 6u << 20);
+    BOOST_REQUIRE((all.rows >= 96 && all.cols >= 96 && all.inner >= 32 && all.inner <= 1024));
+    BOOST_REQUIRE(cpu::max_bf16_block_floats(m, n, k) * 4 <= (8u << 20) + (1u << 18));
   }
 }
 

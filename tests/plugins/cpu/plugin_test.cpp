@@ -179,7 +179,8 @@ BOOST_AUTO_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was) {
 
 BOOST_AUTO_TEST_CASE(a_cancelled_step_leaves_the_state_as_it_was) {
   CountingHost host;
-  PluginSession s(cpu_plugin(), host, tiny(), tiny_run()), undisturbed(cpu_plugin(), host, tiny(), tiny_run());
+  PluginSession s(cpu_plugin(), host, tiny(), tiny_run()),
+      undisturbed(cpu_plugin(), host, tiny(), tiny_run());
   s.init(1), undisturbed.init(1);
   const Tensors before = s.save();
   for (std::uint64_t after : {0u, 1u, 10u, 40u}) {

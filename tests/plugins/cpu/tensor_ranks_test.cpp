@@ -54,8 +54,8 @@ BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::d
   RankCase alone = c;
   alone.tensor = 1;
   const RankResult one = train(alone, 0, kSteps), many = train(c, c.ranks, kSteps);
-  // A sum over ranks has parts whose operands were rounded alike, but which are added up in another order.
-  const double tolerance = c.bf16 ? 1e-3 : 1e-5;
+  // In bf16 tensor-parallel ranks round operands of products alone, one rank what it stores too.
+  const double tolerance = c.bf16 ? 3e-3 : 1e-5;
   for (std::uint32_t t = 0; t < kSteps; ++t) {
     BOOST_TEST(std::abs(many.loss[t] - one.loss[t]) <= tolerance * one.loss[t],
                "step " << t << ": " << many.loss[t] << " against " << one.loss[t]);
