@@ -461,6 +461,8 @@ BOOST_DATA_TEST_CASE(a_process_that_cannot_write_its_part_leaves_the_checkpoint_
     return run_program(small_run(tmp / "run", steps, more), o);
   };
   BOOST_REQUIRE(run(4, under_mpirun(3), false).code == 0);
+  const json memory = summary_of(tmp / "run")["memory"];
+  BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);  // with the copy of the own part
   const Outcome r = run(40, with_failing_writes(3, f.action), true);
   BOOST_TEST(r.code != 0, r.err);
   BOOST_TEST(r.seconds < 60);
