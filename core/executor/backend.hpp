@@ -53,6 +53,9 @@ class Backend {
   virtual std::string kernel_set() const = 0;
   /// FLOP/s of a large matrix product on this machine, measured by this call; 0 = unknown.
   virtual double peak_flops() { return 0.0; }
+  /// Sum of the squares of the gradients of a layer in the last update, before clipping; layer -1: of those
+  /// outside the layers. Negative = unknown.
+  virtual double layer_grad_squares(std::int32_t) const { return -1.0; }
 };
 
 }  // namespace trainhost::executor

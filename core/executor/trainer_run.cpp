@@ -4,7 +4,9 @@
 #include "core/executor/trainer_run.hpp"
 
 #include <cassert>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
@@ -21,6 +23,17 @@ std::uint64_t ns_since(Clock::time_point t) {
 std::unique_ptr<Backend> require_backend(std::unique_ptr<Backend> b, const std::string& trainer) {
   if (!b) throw abi::StatusError(TH_E_INTERNAL, "the " + trainer + " trainer returned no backend");
   return b;
+}
+
+/// The layer in "grad_norm.layer.3"; -1 for "grad_norm.outside_layers"; nullopt for other metrics.
+std::optional<std::int32_t> layer_of_metric(std::string_view key, std::uint32_t layers) {
+  if (key == "grad_norm.outside_layers") return -1;
+  constexpr std::string_view kPrefix = "grad_norm.layer.";
+  if (!key.starts_with(kPrefix)) return std::nullopt;
+  std::uint32_t layer = 0;
+  const auto [end, error] = std::from_chars(key.data() + kPrefix.size(), key.data() + key.size(), layer);
+  if (error != std::errc{} || end != key.data() + key.size() || layer >= layers) return std::nullopt;
+  return static_cast<std::int32_t>(layer);
 }
 
 }  // namespace
@@ -92,6 +105,10 @@ void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
 double Run::metric(std::string_view key) {
   if (key == "peak_flops")
     if (const double measured = backend_->peak_flops(); measured > 0.0) return measured;
+  if (const std::optional<std::int32_t> layer = layer_of_metric(key, program_.model.layers);
+      layer && !ranks_)  // of several ranks each has the gradients of its part only
+    if (const double squares = backend_->layer_grad_squares(*layer); squares >= 0.0)
+      return std::sqrt(squares);
   throw abi::StatusError(TH_E_UNSUPPORTED,
                          "the " + program_.traits.trainer + " trainer has no metric named " + escaped(key));
 }

@@ -12,6 +12,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
+#include "core/planning/memory_snapshot.hpp"
 #include "core/runfile/file_key.hpp"
 
 namespace trainhost::planning {
@@ -131,6 +132,7 @@ struct PlanResult {
   std::string changes_note;         // why fewer than three single changes are enough; or ""
   std::vector<Limit> limits;
   std::vector<StepPhase> timeline;          // of one step, in order; empty where no step program is known
+  std::optional<MemorySnapshot> snapshot;   // for --memory-snapshot only
   std::vector<runfile::FileKey> file_keys;  // of --from
   std::string command;                      // command line of this process; "" = not known
 

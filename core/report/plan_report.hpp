@@ -27,6 +27,9 @@ std::string plan_html(const planning::PlanResult& v);
 /// The trainhost.plan/1 object as JSON text; indent < 0: one line.
 std::string plan_json(const planning::PlanResult& v, int indent = 2);
 
+/// A pickle that PyTorch's memory visualiser opens.
+std::string memory_snapshot_pickle(const planning::MemorySnapshot& s);
+
 /// True if any point has other automatic choices (`how`) than the first one; only then is `how` shown.
 bool how_differs(const planning::SweepResult& v);
 

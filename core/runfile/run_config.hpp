@@ -76,6 +76,7 @@ struct OutputConfig {
   bool keep_best = false, async_checkpoints = false;
   bool model_best = false;    // the result has the weights of the best checkpoint; then keep_best is set
   DType dtype = DType::kF32;  // of the weights in model/: kF32, kBF16 or kF16
+  bool tensorboard = true;    // event files for TensorBoard in the folder tb
 };
 
 /// [lora] as it was given or as model.adapter defines it, for adapter_config.json; what trainers need is in

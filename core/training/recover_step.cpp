@@ -115,6 +115,7 @@ void TrainingRun::recover(runfile::Policy policy, const char* reason, std::optio
       skipped_.clear();
       ++history_.rollbacks;
       events_->rollback(to, failed + 1, reason, batch_offset_);
+      if (board_) board_->rollback(to);
       report(fmt::format("step {}: {}; returned to step {}, the next batch is {}", failed + 1, what, to,
                          to + batch_offset_ + 1));
       return state_loss();

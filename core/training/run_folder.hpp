@@ -1,6 +1,6 @@
 // The folder of a run: which one is used, what an earlier run left in it, and the record of how the run was
-// started. The folder contains run.toml, environment.json, status.json, metrics.jsonl, checkpoints/, model/
-// and summary.json. Nothing of an earlier run is replaced without --overwrite.
+// started. The folder contains run.toml, environment.json, status.json, metrics.jsonl, tb/, checkpoints/,
+// model/ and summary.json. Nothing of an earlier run is replaced without --overwrite.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -34,7 +34,7 @@ struct RunFolder {
 /// any folder a run that --resume would continue, and neither --resume nor --overwrite is given.
 RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& options);
 
-/// Removes what an earlier run left in the locked folder (checkpoints, model, summary.json, metrics.jsonl;
+/// Removes what an earlier run left in the locked folder (checkpoints, model, summary.json, metrics.jsonl, tb;
 /// the token cache stays) unless the run resumes, and temporary files of killed runs in any case. Throws
 /// run_error if a directory has the name of a file that the run writes when it saves or ends.
 void clear_run_folder(const std::filesystem::path& dir, bool resume);

@@ -338,12 +338,21 @@ void TrainingRun::open_metrics() {
   events_.emplace(metrics, resumes_, options_.events);
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, device_,
                  observer_.plan_json(plan_), first_step_);
+  open_board();
   std::string text = fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.tokens));
   if (source_.entropy_nats)
     text += fmt::format(
         "; entropy of the text {:.4f} ± {:.4f} nats per character, a lower bound on the validation loss",
         *source_.entropy_nats, source_.entropy_error.value_or(0));
   report(text);
+}
+
+void TrainingRun::open_board() {
+  if (!config_.output.tensorboard) return;
+  board_.emplace(config_.output.dir / "tb", first_step_,
+                 [this](const std::string& s) { report("warning: " + s); });
+  board_->hyperparameters(config_);
+  board_->text(first_step_, "run.toml", config_.resolved());
 }
 
 }  // namespace trainhost::training

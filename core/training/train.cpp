@@ -220,6 +220,7 @@ void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plu
   }
   progress.memory_bytes = registry_.ledger().in_use(plan_.compute_tier);
   observer_.step(progress);
+  if (board_) board_->step(progress, *session_, config_.model.layers);
 }
 
 bool TrainingRun::checkpoint_is_due() {
@@ -348,8 +349,10 @@ bool TrainingRun::finish() {
 /// token.
 void TrainingRun::report_sample() try {
   if (const auto text = sample_of_trained_model(*session_, *tokenizer_, source_, config_.model, config_.run,
-                                                staging_->as<float>().first(config_.model.vocab)))
+                                                staging_->as<float>().first(config_.model.vocab))) {
     report("sample of generated text:\n" + *text);
+    if (board_) board_->text(steps_done_, "sample", *text);
+  }
 } catch (const Error& e) {
   report(std::string("no sample of generated text: ") + e.what());
 }
@@ -447,6 +450,7 @@ Exit TrainingRun::end_after_lost_device(const plugin::PluginError& e) {
 void TrainingRun::note_end(const std::string& state, Exit code, const std::string& reason) noexcept {
   if (!begun_ || !ranks_.first()) return;
   try {
+    if (board_) board_->end(code == Exit::kDone);
     write_ended(config_.output.dir, state, code, reason);
   } catch (const std::exception&) {  // the disk may be full; the end itself is reported anyway
   }

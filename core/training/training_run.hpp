@@ -28,6 +28,7 @@
 #include "core/training/state_copy.hpp"
 #include "core/training/step_profile.hpp"
 #include "core/training/stop_signals.hpp"
+#include "core/training/tensorboard.hpp"
 #include "core/training/throughput.hpp"
 #include "core/training/train.hpp"
 
@@ -71,6 +72,7 @@ class TrainingRun {
   std::string device_message() const;
   std::string weights_message() const;
   void open_metrics();
+  void open_board();
 
   // train.cpp
   bool train_step();  // the step after steps_done_; false: a signal asks the run to stop
@@ -175,6 +177,7 @@ class TrainingRun {
   std::optional<StepProfile> profile_;  // declared after session_: it must be destroyed first
   RunDevice device_;                    // set by create_session()
   std::optional<Events> events_;
+  std::optional<TensorBoard> board_;  // of the first process, with output.tensorboard
   Throughput throughput_;
   SpikeDetector spikes_;
   EarlyStopping early_stopping_;

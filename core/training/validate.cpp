@@ -65,6 +65,7 @@ void TrainingRun::evaluate() {
   if (tokens == 0) return;
   const double loss = sum / static_cast<double>(tokens);
   events_->eval(steps_done_, loss, tokens);
+  if (board_) board_->validation(steps_done_, loss);
   std::string text = fmt::format("validation after step {}: loss {:.4f} nats per token over {}", steps_done_,
                                  loss, plural(tokens, "token"));
   if (source_.entropy_nats)

@@ -60,7 +60,7 @@ struct PlanArguments {
   CommonArguments common;
   TargetArguments target;
   std::string estimators;  // comma-separated
-  std::string html, csv;   // output files; "" = none
+  std::string html, csv, memory_snapshot;  // output files; "" = none
   std::string rank;        // whose memory, from 0; "" = of the rank that needs most
   bool explain = false, limits = false, print_run = false;
 };

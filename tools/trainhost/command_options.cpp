@@ -204,6 +204,8 @@ void add_plan(Parser& p) {
   app->add_flag("--explain", a->explain, "Print every entry with its formula and the numbers in it.");
   add_text(*app, "--html", a->html, "FILE", "Write the plan as one HTML file: charts, timeline, derivation.");
   add_text(*app, "--csv", a->csv, "FILE", "Write every entry as one line of CSV.");
+  add_text(*app, "--memory-snapshot", a->memory_snapshot, "FILE",
+           "Write the allocations of a step for PyTorch's memory visualiser (pytorch.org/memory_viz).");
   app->add_flag(
       "--limits", a->limits,
       "Also compute the largest micro-batch, the longest sequence and the fewest devices that fit.");

@@ -16,6 +16,9 @@ Exit run(const PlanArguments& a) {
   constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
+  constexpr const char* kSnapshot = "--memory-snapshot step.pickle";
+  if (!a.memory_snapshot.empty())
+    checkpoint::require_writable("--memory-snapshot", a.memory_snapshot, kSnapshot);
   if (a.print_run) {
     const runfile::RunConfig c = load_config(a.common, target_overrides(a.target));
     fmt::print("{}", runfile::without_defaults(c.resolved()));
@@ -24,6 +27,9 @@ Exit run(const PlanArguments& a) {
   const planning::PlanResult v = plan_of(a);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::plan_html(v), kHtml);
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::plan_csv(v), kCsv);
+  if (v.snapshot)
+    checkpoint::write_output("--memory-snapshot", a.memory_snapshot,
+                             report::memory_snapshot_pickle(*v.snapshot), kSnapshot);
   const report::Terminal terminal = report::terminal_of(1);
   if (a.common.json)
     fmt::print(result_stream(), "{}\n", report::plan_json(v));

@@ -89,6 +89,10 @@ planning::PlanResult plan_of(const PlanArguments& a) {
                              v.estimates.front().report.source);
   planning::add_changes_and_limits(v, replan, planning::planned_traits(resolved, *registry, request),
                                    {a.limits || !a.html.empty(), a.common.json || !a.html.empty()});
+  if (!a.memory_snapshot.empty())
+    v.snapshot =
+        planning::memory_snapshot(resolved.config, planning::planned_traits(resolved, *registry, request),
+                                  v.estimates.front(), "--memory-snapshot");
 
   v.file_keys = resolved.config.file_keys;
   v.command = command_line();

@@ -18,6 +18,9 @@ class CpuBackend final : public executor::Backend {
   void for_each(std::uint32_t count, const std::function<void(std::uint32_t)>& piece) override;
   std::string kernel_set() const override;
   double peak_flops() override;
+  double layer_grad_squares(std::int32_t layer) const override {
+    return ctx_.layer_squares[static_cast<std::size_t>(layer + 1)];
+  }
 
   OpContext& context() { return ctx_; }
 

@@ -40,6 +40,9 @@ struct OpContext {
   step::BufferId workspace = step::kNoBuffer;  // layout: common/workspace.hpp
   const Bf16Kernels* bf16 = nullptr;           // null: products in f32
   bool own_products = true;                    // large products in f32 by large_product.hpp, else by OpenBLAS
+  // Sums of squares of the gradients of the last update: of those outside the layers, then of every layer.
+  // Negative before the first update.
+  std::vector<double> layer_squares = std::vector<double>(program.model.layers + std::size_t{1}, -1.0);
 
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }

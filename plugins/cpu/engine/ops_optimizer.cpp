@@ -101,8 +101,12 @@ void run_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
   double* norm2 = ctx.f64(ops.front()[grad_squares::kScalars]) + step::kNorm2;
   // In the order of the tasks, whichever thread has computed them.
   std::uint32_t task = 0;
+  std::fill(ctx.layer_squares.begin(), ctx.layer_squares.end(), 0.0);
   for (const step::Op& op : ops)
-    for (std::uint32_t n = tasks_for(elements(ctx, op)); n > 0; --n) *norm2 += ctx.partials[task++];
+    for (std::uint32_t n = tasks_for(elements(ctx, op)); n > 0; --n, ++task) {
+      *norm2 += ctx.partials[task];
+      ctx.layer_squares[static_cast<std::size_t>(op.layer + 1)] += ctx.partials[task];
+    }
 }
 
 void run_add_grad(OpContext& ctx, std::span<const step::Op> ops) {
