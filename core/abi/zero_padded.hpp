@@ -15,7 +15,8 @@ inline constexpr std::size_t kPaddingBytes = 4096;
 /// All zero except struct_size, which is that of this build.
 template <class T>
 struct ZeroPadded {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0 && sizeof(T) < kPaddingBytes);
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(void*) == 0 &&
+                sizeof(T) < kPaddingBytes);
   T value{};
   std::byte zeros[kPaddingBytes]{};
 

@@ -25,7 +25,7 @@ void* map_pages(std::uint64_t mapped, std::uint64_t align) {
   std::uint64_t reserved = mapped + align;
   void* raw = ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
-  auto begin = reinterpret_cast<std::uintptr_t>(raw), at = round_up(begin, align);
+  const std::uint64_t begin = reinterpret_cast<std::uintptr_t>(raw), at = round_up(begin, align);
   if (at > begin) ::munmap(raw, at - begin);
   if (std::uint64_t tail = begin + reserved - (at + mapped))
     ::munmap(reinterpret_cast<void*>(at + mapped), tail);

@@ -307,8 +307,10 @@ void validate_combinations(const Settings& s) {
   s.rule([&] {
     validate_estimators("memory.estimator", s.list("memory.estimator"), s.where("memory.estimator"));
   });
-  for (const auto& [family, names] : s.family_estimators())
-    s.rule([&] { validate_estimators("memory.estimators." + family, names.items, names.where); });
+  for (const auto& rule : s.family_estimators())
+    s.rule([&] {
+      validate_estimators("memory.estimators." + rule.first, rule.second.items, rule.second.where);
+    });
 }
 
 }  // namespace trainhost::runfile

@@ -66,12 +66,12 @@ void add(Hash& h, const Op& o) {
 // The numbers of buffers and operations separate the lists.
 std::uint64_t digest(const Program& p, std::span<const std::uint64_t> offsets) {
   Hash h;
-  h.add(p.buffers.size());
+  h.add(std::uint64_t{p.buffers.size()});
   for (const Buffer& b : p.buffers) add(h, b);
-  h.add(p.ops.size());
+  h.add(std::uint64_t{p.ops.size()});
   for (const Op& o : p.ops) add(h, o);
   for (const Section& s : p.sections) h.add(static_cast<std::uint8_t>(s.kind)).add(s.begin).add(s.end);
-  h.add(offsets.size());
+  h.add(std::uint64_t{offsets.size()});
   for (std::uint64_t o : offsets) h.add(o);
   return h.value();
 }

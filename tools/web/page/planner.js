@@ -1,0 +1,138 @@
+// The form and its state in the URL. All answers come from planner_core (WebAssembly), which is the code of
+// `trainhost plan`; this file only makes a request of the form and shows the answer.
+'use strict';
+const form = document.getElementById('form');
+const $ = id => document.getElementById(id);
+const FRAMEWORKS = ['', 'pytorch', 'transformers', 'fsdp2', 'deepspeed', 'torchtitan', 'torchtune', 'litgpt', 'megatron',
+  'axolotl', 'llama-factory', 'unsloth'];
+const KEYS = ['train.precision', 'data.seq_len', 'train.micro_batch', 'train.grad_accum', 'optimizer.name',
+  'train.recompute'];
+let core, last;
+
+const field = name => form.elements[name];
+const value = name => field(name).value.trim();
+
+/// The request of the form; also what tests send.
+function requestOf() {
+  const request = {set: [], files: {}, html: true};
+  const text = field('text').value, source = value('source');
+  if (source === 'model') request.model = value('model');
+  const paste = (name, key, as) => {
+    request.files[name] = text;
+    request[key] = as;
+  };
+  if (source === 'config') paste('config.json', 'model', 'config.json');
+  if (source === 'run') paste('run.toml', 'run_file', 'run.toml');
+  if (source === 'from') paste('job.json', 'from', ['job.json']);
+  request.device = value('device');
+  request.budget = value('budget');
+  request.for = value('for');
+  const set = (key, v) => request.set.push(`${key}=${v}`);
+  for (const key of KEYS) if (value(key)) set(key, value(key));
+  const split = {};
+  let model = 1;
+  for (const key of ['parallel.tensor', 'parallel.pipeline', 'parallel.context']) {
+    const n = Number(value(key)) || 1;
+    if (n > 1) split[key] = n;
+    model *= n;
+  }
+  const devices = Number(value('devices')) || 1;
+  for (const key in split) set(key, split[key]);
+  if (Math.floor(devices / model) > 1) set('parallel.data', Math.floor(devices / model));
+  if (value('parallel.zero') !== '0') set('parallel.zero', value('parallel.zero'));
+  if (value('adapter')) {
+    set('lora.rank', value('lora.rank') || 16);
+    if (value('adapter') === 'qlora') set('lora.base', 'nf4');
+  }
+  for (const line of field('more').value.split('\n')) if (line.trim()) request.set.push(line.trim());
+  return request;
+}
+
+function ask(request) {
+  return JSON.parse(core.ccall('trainhost_plan', 'string', ['string'], [JSON.stringify(request)]));
+}
+
+function show(reply) {
+  const answer = $('answer');
+  answer.className = reply.error ? 'error' : reply.code === 0 ? 'fits' : 'does-not-fit';
+  last = reply;
+  $('plan').hidden = Boolean(reply.error);
+  $('run-file-box').hidden = Boolean(reply.error);
+  if (reply.error) {
+    answer.textContent = reply.error;
+    return;
+  }
+  const plan = JSON.parse(reply.plan), estimate = plan.estimates[0];
+  const gib = n => (n / 2 ** 30).toFixed(1) + ' GiB';
+  const device = estimate.tiers.find(t => t.tier === 'device') || estimate.tiers[0];
+  const verdict = {fits: 'Fits', fits_device: 'Fits the device', not_known: 'Not known', does_not_fit: 'Does not fit'};
+  answer.textContent = verdict[estimate.verdict] + ': ' + gib(device.total_bytes) +
+    (estimate.budget_bytes ? ` of ${gib(estimate.budget_bytes)} per device` : ' per device');
+  $('run-file').textContent = reply.run_file;
+  $('json').href = 'data:application/json,' + encodeURIComponent(reply.plan);
+  const frame = $('plan');
+  frame.onload = () => { frame.style.height = frame.contentDocument.documentElement.scrollHeight + 40 + 'px'; };
+  frame.srcdoc = reply.html;
+}
+
+function showFields() {
+  const pasted = value('source') !== 'model';
+  for (const label of form.querySelectorAll('[data-for]')) label.hidden = (label.dataset.for === 'paste') !== pasted;
+  field('lora.rank').parentElement.hidden = !value('adapter');
+}
+
+/// Only what differs from the form as it was loaded.
+function saveState() {
+  const state = new URLSearchParams();
+  for (const e of form.elements) if (e.name && e.value !== e.dataset.first) state.set(e.name, e.value);
+  history.replaceState(null, '', '#' + state);
+}
+function loadState() {
+  const state = new URLSearchParams(location.hash.slice(1));
+  for (const e of form.elements) if (e.name) e.value = state.has(e.name) ? state.get(e.name) : e.dataset.first;
+}
+
+function update() {
+  showFields();
+  saveState();
+  const start = performance.now();
+  show(ask(requestOf()));
+  document.body.dataset.milliseconds = (performance.now() - start).toFixed(1);
+}
+
+function fill(name, values, texts = values) {
+  values.forEach((v, i) => field(name).append(new Option(texts[i], v)));
+}
+
+function copy(button, text) {
+  navigator.clipboard.writeText(text).then(() => {
+    const before = button.textContent;
+    button.textContent = 'Copied';
+    setTimeout(() => { button.textContent = before; }, 1500);
+  });
+}
+
+function start(module) {
+  core = module;
+  const lists = JSON.parse(core.ccall('trainhost_lists', 'string', [], []));
+  fill('model', lists.models);
+  fill('device', ['', ...lists.devices.map(d => d.name)], ['(only the memory below)', ...lists.devices.map(d => d.full_name)]);
+  fill('for', FRAMEWORKS, ['trainhost', ...FRAMEWORKS.slice(1)]);
+  for (const key of ['train.precision', 'train.recompute', 'optimizer.name'])
+    fill(key, ['', ...lists.choices[key]], ['usual', ...lists.choices[key]]);
+  field('model').value = 'llama-3-8b';
+  field('device').value = 'h100-80gb';
+  for (const e of form.elements) if (e.name) e.dataset.first = e.value;
+  loadState();
+  update();
+  form.addEventListener('input', update);
+  form.addEventListener('submit', e => e.preventDefault());
+  addEventListener('hashchange', () => { loadState(); update(); });
+  $('limits').onclick = () => show(ask({...requestOf(), limits: true}));
+  $('link').onclick = e => copy(e.target, location.href);
+  $('copy-command').onclick = e => copy(e.target, last.command || '');
+  $('copy-run-file').onclick = e => copy(e.target, $('run-file').textContent);
+  document.body.dataset.ready = 'true';
+}
+
+TrainhostPlanner().then(start, e => { $('answer').textContent = 'The planner could not be loaded: ' + e; });

@@ -1,0 +1,142 @@
+// The planner as a function of a web page: a request and its answer are JSON texts. The code behind it is
+// that of the commands `plan` and `plan --print-run` (tools/trainhost/planned_results.hpp).
+#include <emscripten/emscripten.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/base/json_value.hpp"
+#include "core/model/architecture.hpp"
+#include "core/model/presets.hpp"
+#include "core/report/html_style.hpp"
+#include "core/report/plan_report.hpp"
+#include "core/runfile/run_config.hpp"
+#include "core/runfile/schema.hpp"
+#include "tools/trainhost/planned_results.hpp"
+#include "tools/trainhost/run_setup.hpp"
+
+namespace trainhost::web {
+namespace {
+
+using Json = JsonValue;
+
+std::vector<std::string> texts(const Json& request, const char* key) {
+  std::vector<std::string> out;
+  if (const Json* list = request.find(key))
+    for (const Json& v : list->elements) out.push_back(v.string);
+  return out;
+}
+
+bool flag(const Json& request, const char* key) {
+  const Json* v = request.find(key);
+  return v && v->boolean;
+}
+
+cli::PlanArguments arguments_of(const Json& request) {
+  cli::PlanArguments a;
+  a.common.json = a.common.quiet = true;  // with the timeline; nothing is printed
+  a.common.model = request.text_of("model");
+  a.common.run_file = request.text_of("run_file");
+  a.common.from = texts(request, "from");
+  a.common.settings = texts(request, "set");
+  a.target.device = request.text_of("device");
+  a.target.budget = request.text_of("budget");
+  a.target.framework = request.text_of("for");
+  a.target.safe = flag(request, "safe");
+  a.limits = flag(request, "limits");
+  return a;
+}
+
+/// The command that gives the same answer in a terminal.
+void remember_command(const cli::PlanArguments& a) {
+  std::vector<std::string> words = {"trainhost", "plan"};
+  if (!a.common.run_file.empty()) words.push_back(a.common.run_file);
+  const auto option = [&](const char* name, const std::string& value) {
+    if (!value.empty()) words.push_back(std::string(name) + "=" + value);
+  };
+  option("--model", a.common.model);
+  option("--device", a.target.device);
+  option("--budget", a.target.budget);
+  option("--for", a.target.framework);
+  if (a.target.safe) words.push_back("--safe");
+  for (const std::string& s : a.common.settings) words.insert(words.end(), {"--set", s});
+  if (!a.common.from.empty()) words.push_back("--from");
+  words.insert(words.end(), a.common.from.begin(), a.common.from.end());
+  std::vector<char*> argv;
+  for (std::string& w : words) argv.push_back(w.data());
+  cli::remember_command_line(static_cast<int>(argv.size()), argv.data());
+}
+
+Json answer(const Json& request) {
+  if (const Json* files = request.find("files"))
+    for (const JsonMember& f : files->members) std::ofstream(f.key, std::ios::binary) << f.value.string;
+  const cli::PlanArguments a = arguments_of(request);
+  remember_command(a);
+  try {
+    const planning::PlanResult v = cli::plan_of(a);
+    Json j = {{"code", v.estimates.front().fits ? 0 : 3}, {"plan", report::plan_json(v) + "\n"}};
+    if (flag(request, "html")) {
+      const runfile::RunConfig c = cli::load_config(a.common, cli::target_overrides(a.target));
+      j["html"] = report::plan_html(v);
+      j["run_file"] = runfile::without_defaults(c.resolved());
+      j["command"] = cli::command_line();
+    }
+    return j;
+  } catch (const Error& e) {
+    return {{"code", static_cast<int>(e.code())}, {"error", e.full()}};
+  } catch (const std::exception& e) {
+    return {{"code", 1}, {"error", std::string(e.what())}};
+  }
+}
+
+Json choices_of(const char* key) {
+  Json all = Json::array();
+  const std::string_view text = runfile::find_key(key)->choices;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('|', begin), text.size());
+    all.push_back(std::string(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return all;
+}
+
+Json lists() {
+  std::vector<std::string> models;
+  for (const ModelSpec& m : model_presets()) models.push_back(m.name);
+  for (const ModelSpec& m : model::planned_presets()) models.push_back(m.name);
+  std::sort(models.begin(), models.end());
+  Json m = Json::array(), d = Json::array(), choices = Json::object();
+  for (const std::string& name : models) m.push_back(name);
+  for (const DevicePreset& p : device_presets())
+    if (p.host_gbs != p.memory_gbs)  // not processors: the plan of their trainer depends on the machine
+      d.push_back({{"name", p.name}, {"full_name", p.full_name}});
+  for (const char* key : {"train.precision", "train.recompute", "optimizer.name", "lora.base"})
+    choices[key] = choices_of(key);
+  return {{"models", std::move(m)},
+          {"devices", std::move(d)},
+          {"choices", std::move(choices)},
+          {"style", report::html::style()},
+          {"version", TRAINHOST_VERSION}};
+}
+
+/// The text stays until the next call.
+const char* keep(const Json& j) {
+  static std::string text;
+  text = j.dump();
+  return text.c_str();
+}
+
+}  // namespace
+}  // namespace trainhost::web
+
+extern "C" {
+EMSCRIPTEN_KEEPALIVE const char* trainhost_plan(const char* request) {
+  using namespace trainhost;
+  try {
+    return web::keep(web::answer(parse_json(request)));
+  } catch (const std::exception& e) {
+    return web::keep({{"code", 1}, {"error", std::string("not a request: ") + e.what()}});
+  }
+}
+EMSCRIPTEN_KEEPALIVE const char* trainhost_lists() { return trainhost::web::keep(trainhost::web::lists()); }
+}
