@@ -3,10 +3,10 @@
 #include "plugins/cpu/common/cpu_traits.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include "core/abi/error_guard.hpp"
 #include "core/model/tensor_parts.hpp"
+#include "plugins/cpu/common/cpu_quota.hpp"
 #include "plugins/cpu/common/workspace.hpp"
 #include "trainhost/status.h"
 
@@ -36,7 +36,7 @@ TrainerTraits traits_of(const ModelSpec& whole, const RunSpec& run, std::uint32_
   p.trainer = kId;
   p.alignment = 64;
   p.tier = Tier::kHost;
-  p.threads = threads ? threads : std::max(1u, std::thread::hardware_concurrency());
+  p.threads = threads ? threads : default_threads();
   p.slots = 16;
   p.f32_storage = !stores_bf16(run);
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch());

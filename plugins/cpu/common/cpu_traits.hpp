@@ -16,7 +16,8 @@ inline constexpr const char* kVersion = "0.1.0";
 /// round the operands of products.
 bool stores_bf16(const RunSpec& run);
 
-/// Traits for a run: arena alignment, head chunk, attention tiles, slots, workspace. threads = 0: all cores.
+/// Traits for a run: arena alignment, head chunk, attention tiles, slots, workspace. threads = 0:
+/// default_threads() of cpu_quota.hpp.
 TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 
 /// Throws abi::StatusError (TH_E_UNSUPPORTED) for number types other than f32 and bf16, and several
