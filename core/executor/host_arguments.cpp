@@ -5,6 +5,7 @@
 
 #include "core/abi/op_journal.hpp"
 #include "core/base/text.hpp"
+#include "core/model/trainable.hpp"
 
 namespace trainhost::executor {
 namespace {
@@ -69,13 +70,14 @@ std::size_t find_tensor(std::span<const TensorInfo> tensors, const th_tensor& pi
   return static_cast<std::size_t>(info - tensors.begin());
 }
 
-bool is_in_scope(const TensorInfo& t, std::uint32_t scope) {
+bool is_in_scope(const RunSpec& r, const TensorInfo& t, std::uint32_t scope) {
   const bool adapter = t.part != AdapterPart::kNone;
-  return scope == TH_SCOPE_ADAPTER ? adapter : scope != TH_SCOPE_WEIGHTS || !adapter;
+  if (scope == TH_SCOPE_ADAPTER) return adapter || (trains_adapters(r) && trains_weight(r, t.name));
+  return scope != TH_SCOPE_WEIGHTS || !adapter;
 }
 
-void require_scope(const TensorInfo& t, std::uint32_t scope) {
-  if (is_in_scope(t, scope)) return;
+void require_scope(const RunSpec& r, const TensorInfo& t, std::uint32_t scope) {
+  if (is_in_scope(r, t, scope)) return;
   bad_argument(t.name +
                (scope == TH_SCOPE_ADAPTER ? " is no tensor of an adapter" : " is a tensor of an adapter"));
 }

@@ -22,11 +22,11 @@ std::size_t find_tensor(const step::Program& program, const th_tensor& piece, co
 std::size_t find_tensor(std::span<const TensorInfo> tensors, const th_tensor& piece,
                         const std::string& trainer);
 
-/// True if load() and save() transfer the tensor in this scope: adapters in TH_SCOPE_ADAPTER, the other
-/// tensors in TH_SCOPE_WEIGHTS, moments of both in theirs.
-bool is_in_scope(const TensorInfo& t, std::uint32_t scope);
+/// True if load() and save() transfer the tensor in this scope: adapters and what is trained beside them
+/// in TH_SCOPE_ADAPTER, all tensors of the model in TH_SCOPE_WEIGHTS, moments of both in theirs.
+bool is_in_scope(const RunSpec& r, const TensorInfo& t, std::uint32_t scope);
 /// Throws abi::StatusError (TH_E_ARG) unless is_in_scope().
-void require_scope(const TensorInfo& t, std::uint32_t scope);
+void require_scope(const RunSpec& r, const TensorInfo& t, std::uint32_t scope);
 
 /// The th_tensor of a whole f32 tensor, without data. Its name is borrowed from `info`.
 th_tensor describe_tensor(const TensorInfo& info);

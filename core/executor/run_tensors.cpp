@@ -112,7 +112,7 @@ void Tensors::read_weight(std::size_t tensor,
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (is_state_scope(scope)) return load_state(scope, t);
   const std::size_t i = find_tensor(whole_, t, trainer_);
-  require_scope(program_.tensor_infos[i], scope);
+  require_scope(program_.run, program_.tensor_infos[i], scope);
   if (quantized_.contains(i))
     quantized_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
   else
@@ -186,7 +186,7 @@ TensorInfo Tensors::info_of_part(const TensorInfo& whole) const {
 void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
   if (is_state_scope(scope)) return save_own_state(scope, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
-    if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
+    if (!is_in_scope(program_.run, program_.tensor_infos[i], scope)) continue;
     const auto& [param, offset] = positions_[i];
     const F32Weight from = f32_weight(*param);
     const bool sharded = quantized_.contains(i) ? program_[param->weight].whole > 0 : from.sharded;
@@ -237,7 +237,7 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
   if (scope & TH_SAVE_OWN_PART) return save_own(scope & ~TH_SAVE_OWN_PART, sink);
   if (is_state_scope(scope)) return save_state(scope, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
-    if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
+    if (!is_in_scope(program_.run, program_.tensor_infos[i], scope)) continue;
     if (quantized_.contains(i)) {
       quantized_.save(i, sink);
       continue;

@@ -143,14 +143,15 @@ std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r) {
 }
 
 std::vector<TensorInfo> trained_tensors(const ModelSpec& m, const RunSpec& r) {
-  if (trains_adapters(r)) return adapter_tensors(m, r);
-  std::vector<TensorInfo> out = tensors(m);
-  std::erase_if(out, [&](const TensorInfo& t) { return !is_trained(r, t.name); });
+  if (trains_adapters(r) && r.trainable.empty()) return adapter_tensors(m, r);
+  std::vector<TensorInfo> out = all_tensors(m, r);
+  std::erase_if(out,
+                [&](const TensorInfo& t) { return t.part == AdapterPart::kNone && !is_trained(r, t.name); });
   return out;
 }
 
 std::vector<TensorInfo> saved_tensors(const ModelSpec& m, const RunSpec& r) {
-  return trains_adapters(r) ? adapter_tensors(m, r) : tensors(m);
+  return trains_adapters(r) ? trained_tensors(m, r) : tensors(m);
 }
 
 std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {

@@ -2,7 +2,8 @@
 // shapes of the PEFT library, and where each of them acts. A matrix W [out, in] with an adapter of rank r
 // computes y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. With DoRA (Liu et al. 2024,
 // lora.dora) it has the weight W' = m * (W + scale * B A) / n instead, with a magnitude m and the norm n of
-// each row of W + scale * B A; n is a constant for gradients. Only the adapters are trained.
+// each row of W + scale * B A; n is a constant for gradients. Only the adapters are trained,
+// and the modules of lora.modules_to_save (trainable.hpp).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -87,10 +88,11 @@ std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r);
 std::string adapted_weight(const TensorInfo& adapter);
 /// tensors(m), then adapter_tensors(m, r): everything that a trainer has in memory.
 std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r);
-/// The tensors that the run changes, hence those with moments: the adapters, or those of tensors(m) that
-/// train.freeze and train.only leave.
+/// The tensors that the run changes, hence those with moments: those of tensors(m) that train.freeze and
+/// train.only leave or that lora.modules_to_save names, then the adapters.
 std::vector<TensorInfo> trained_tensors(const ModelSpec& m, const RunSpec& r);
-/// The tensors whose values a checkpoint has: the adapters, or tensors(m), frozen ones included.
+/// The tensors whose values a checkpoint has: of a run that trains adapters the trained ones, else
+/// tensors(m), frozen ones included.
 std::vector<TensorInfo> saved_tensors(const ModelSpec& m, const RunSpec& r);
 /// The number of elements of trained_tensors(), in closed form where the run has no rules about tensors.
 std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/types.hpp"
+#include "core/model/trainable.hpp"
 
 namespace trainhost {
 namespace {
@@ -82,9 +83,9 @@ void add_kind_conflicts(const RunSpec& r, bool tensor_decided, std::vector<Confl
       {!adapts && memory.frozen != DType::kNone, "lora.base", adapters},
       {!adapts && memory.dora, "lora.dora", adapters},
       {memory.double_quantized && !(adapts && nf4), "lora.double_quant", " needs lora.base = \"nf4\""},
-      {(adapts || infers) && !r.trainable.empty(),
+      {(adapts || infers) && !r.trainable.empty() && saved_modules(r).empty(),
        r.trainable.starts_with("-*\n+") ? "train.only" : "train.freeze",
-       adapts ? " has no effect on adapters: they are trained, and all weights of the model are frozen"
+       adapts ? " has no effect on adapters: they are trained, and the weights of the model are frozen"
               : none},
       {!infers && memory.kv_cache != DType::kNone, "plan.kv_cache", inference},
       {!infers && memory.kv_page > 1, "plan.kv_page", inference},

@@ -6,7 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/nf4.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost {
@@ -116,6 +119,69 @@ bool is_trained(const RunSpec& r, std::string_view tensor) {
     if (!rule.empty() && matches_glob(rule.substr(1), tensor)) trained = rule.front() == '+';
   }
   return trained;
+}
+
+bool trains_weight(const RunSpec& r, std::string_view tensor) {
+  return (!trains_adapters(r) || !r.trainable.empty()) && is_trained(r, tensor);
+}
+
+namespace {
+constexpr std::string_view kNothing = "-*", kBegin = "\n+*", kWeight = ".weight", kBias = ".bias";
+}  // namespace
+
+std::string rules_of_modules(std::span<const std::string> modules) {
+  std::string rules(modules.empty() ? "" : kNothing);
+  for (const std::string& m : modules)
+    for (const std::string_view kind : {kWeight, kBias}) rules.append(kBegin).append(m).append(kind);
+  return rules;
+}
+
+std::vector<std::string> saved_modules(const RunSpec& r) {
+  std::vector<std::string> modules;
+  if (!trains_adapters(r) || !r.trainable.starts_with(kNothing)) return modules;
+  for (std::size_t at = kNothing.size(); at < r.trainable.size();) {
+    const std::size_t end = std::min(r.trainable.find('\n', at + 1), r.trainable.size());
+    const std::string_view rule = std::string_view(r.trainable).substr(at, end - at);
+    at = end;
+    if (rule.starts_with(kBegin) && rule.ends_with(kWeight))
+      modules.emplace_back(rule.substr(kBegin.size(), rule.size() - kBegin.size() - kWeight.size()));
+  }
+  if (rules_of_modules(modules) != r.trainable) modules.clear();  // rules of train.only
+  return modules;
+}
+
+void require_trainable_modules(const ModelSpec& m, const RunSpec& r) {
+  if (!trains_adapters(r)) return;
+  const auto refuse = [](const std::string& module, const std::string& why, const std::string& hint = "") {
+    throw usage_error("lora.modules_to_save: " + escaped(module, 200) + why, hint);
+  };
+  const std::vector<TensorInfo> all = tensors(m), adapters = adapter_tensors(m, r);
+  for (const std::string& module : saved_modules(r)) {
+    RunSpec one = r;
+    one.trainable = rules_of_modules({&module, 1});
+    bool found = false;
+    for (const TensorInfo& t : all) {
+      if (!is_trained(one, t.name)) continue;
+      found = true;
+      if (m.tied && (t.role == TensorRole::kEmbed || t.role == TensorRole::kHead))
+        refuse(module, " is embedding and LM head of this model, of which PEFT would train two copies");
+      if (nf4::is_quantized(r, t))
+        refuse(module, " is in NF4, and has no gradient", "leave it out, or set lora.base to \"bf16\"");
+      for (const TensorInfo& a : adapters)
+        if (adapted_weight(a) == t.name)
+          refuse(module, " has an adapter too", "leave it out of lora.targets or of lora.modules_to_save");
+    }
+    if (!found) {
+      const auto nearest = std::ranges::min_element(
+          all, {}, [&](const TensorInfo& t) { return glob_distance("*" + module + ".weight", t.name); });
+      const std::string hint = m.tied && module == "lm_head" ? "the LM head of this model is its embedding"
+                                                             : "the nearest parameter is " + nearest->name;
+      refuse(module, " is no module of the model", hint);
+    }
+  }
+  if (const std::optional<SplitProduct> split = find_split_product(m, r))
+    refuse(split->trained, " is trained and " + split->frozen +
+                               " is frozen, but a trainer computes their gradients together");
 }
 
 bool trains_all_weights(const RunSpec& r) { return r.mode == RunMode::kFull && r.trainable.empty(); }

@@ -301,8 +301,7 @@ class ValueRun {
   }
   /// Whether the run trains the model's own tensor of that role.
   bool is_trained_role(TensorRole role, std::int32_t layer) const {
-    if (trains_adapters(p_.run)) return false;
-    if (p_.run.trainable.empty()) return true;
+    if (p_.run.trainable.empty()) return !trains_adapters(p_.run);
     for (const TensorInfo& t : p_.tensor_infos)
       if (t.role == role && t.layer == layer && t.part == AdapterPart::kNone)
         return is_trained(p_.run, t.name);

@@ -267,11 +267,11 @@ void check_params(const Program& p, Findings& f) {
         f.add("gradient, moments or master copy of " + w.name() +
               " have another shape or are not persistent");
     }
-    // Beside adapters the weights of the model are frozen; else the rules of the run decide.
+    // The rules of the run decide; without any, the weights of the model are frozen beside adapters.
     const bool adapter =
         !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].part != AdapterPart::kNone;
-    const bool trains = (p.run.mode == RunMode::kFull && !q.slices.empty() &&
-                         is_trained(p.run, p.tensor_infos[q.slices.front().tensor].name)) ||
+    const bool trains = (p.run.mode != RunMode::kInference && !adapter && !q.slices.empty() &&
+                         trains_weight(p.run, p.tensor_infos[q.slices.front().tensor].name)) ||
                         (adapter && trains_adapters(p.run));
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
     const bool rounded = w.dtype != DType::kF32, updates = trains && updated_count(p, filled) > 0;

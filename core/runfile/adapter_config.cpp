@@ -68,6 +68,7 @@ class AdapterReader {
     c.dora = dora && dora->boolean;
     c.dropout = dropout && is_number(*dropout) ? dropout->number : 0;
     c.base = std::string(json_.text_of("base_model_name_or_path"));
+    read_modules(c);
     read_targets(c);
     return c;
   }
@@ -93,11 +94,11 @@ class AdapterReader {
   }
 
   void require_plain_lora() {
-    // Keys that change what an adapter computes, or that name trained tensors besides A and B.
-    for (const char* key : {"use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias",
-                            "modules_to_save", "rank_pattern", "alpha_pattern", "layer_replication",
-                            "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
-                            "arrow_config", "velora_config", "kasa_config", "monteclora_config"})
+    // Keys that change what an adapter computes, or that name other trained tensors.
+    for (const char* key :
+         {"use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias", "rank_pattern", "alpha_pattern",
+          "layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
+          "arrow_config", "velora_config", "kasa_config", "monteclora_config"})
       if (const JsonValue* v = json_.find(key); v && !is_neutral(*v))
         fail(v, fmt::format("{} is set: trainhost does not apply such an adapter", key), kUsePeft);
     // These replace the weights of the model before training.
@@ -108,6 +109,17 @@ class AdapterReader {
                fmt::format("init_lora_weights = \"{}\" changes the weights of the model",
                            escaped(init->string, 80)),
                kUsePeft);
+  }
+
+  void read_modules(AdapterConfig& c) {
+    const JsonValue* modules = json_.find("modules_to_save");
+    if (!modules || is_neutral(*modules)) return;
+    if (!modules->is_array()) fail(modules, "modules_to_save: expected a list of names", "");
+    for (const JsonValue& m : modules->elements) {
+      if (!m.is_string() || m.string.empty() || m.string.find_first_of("*?\n") != std::string::npos)
+        fail(&m, "modules_to_save: expected the names of modules", "");
+      c.modules_to_save.push_back(m.string);
+    }
   }
 
   void read_targets(AdapterConfig& c) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/error.hpp"
 
@@ -13,12 +14,13 @@ namespace trainhost::runfile {
 
 struct AdapterConfig {
   std::uint32_t rank = 0;
-  double alpha = 0;           // lora_alpha
-  bool rslora = false;        // use_rslora
-  bool dora = false;          // use_dora
-  double dropout = 0;         // lora_dropout; of training alone
-  std::uint32_t targets = 0;  // bit i: lora_target_names()[i]
-  std::string base;           // base_model_name_or_path; "" if the file names none
+  double alpha = 0;                          // lora_alpha
+  bool rslora = false;                       // use_rslora
+  bool dora = false;                         // use_dora
+  double dropout = 0;                        // lora_dropout; of training alone
+  std::uint32_t targets = 0;                 // bit i: lora_target_names()[i]
+  std::vector<std::string> modules_to_save;  // ends of the names of modules that are trained whole
+  std::string base;                          // base_model_name_or_path; "" if the file names none
   /// Why the adapter cannot be trained further, although it can be applied: its targets are not whole kinds
   /// of matrices.
   std::optional<Error> not_trainable;
@@ -28,7 +30,7 @@ struct AdapterConfig {
 
 /// Throws usage_error for another file than that of a LoRA adapter, for invalid values, and for an adapter
 /// that PEFT would apply in another way than W + scale * B A, or with DoRA its rows in other norms
-/// (trained biases, embeddings, ranks by pattern).
+/// (trained biases, adapters of the embedding, ranks by pattern).
 AdapterConfig read_adapter_config(const std::filesystem::path& file);
 
 /// The folder with adapter_config.json: `dir` itself, or adapter/ in it, as a run leaves it; nullopt if

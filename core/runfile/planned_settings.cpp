@@ -13,6 +13,7 @@
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
 #include "core/model/presets.hpp"
+#include "core/model/trainable.hpp"
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/paths.hpp"
@@ -169,6 +170,9 @@ void require_settings_of_adapter(const Settings& s, const RunConfig& c, const Ad
     differs("lora.rslora", fmt::format("{}", c.lora.rslora), fmt::format("{}", from.rslora));
   if (c.run.memory.dora != from.dora)
     differs("lora.dora", fmt::format("{}", c.run.memory.dora), fmt::format("{}", from.dora));
+  if (c.run.trainable != rules_of_modules(from.modules_to_save))
+    differs("lora.modules_to_save", toml_value(s.values().at("lora.modules_to_save")),
+            from.modules_to_save.empty() ? "none" : fmt::format("{}", fmt::join(from.modules_to_save, ", ")));
   if (c.run.lora_targets == from.targets) return;
   std::vector<std::string> of_adapter;
   for (std::size_t i = 0; i < lora_target_names().size(); ++i)
@@ -180,7 +184,7 @@ void require_settings_of_adapter(const Settings& s, const RunConfig& c, const Ad
 }  // namespace
 
 /// [lora] starts new adapters: rank 8 and alpha 16 are the defaults of the PEFT library. With model.adapter,
-/// rank, alpha, rslora, dora and targets are those of its folder.
+/// rank, alpha, rslora, dora, targets and modules_to_save are those of its folder.
 void set_lora(const Settings& s, const fs::path& base, RunConfig& c) {
   if (!adapts(s)) return;
   std::optional<AdapterConfig> from;
@@ -205,6 +209,12 @@ void set_lora(const Settings& s, const fs::path& base, RunConfig& c) {
   memory.dora = s.given("lora.dora") || !from ? s.flag("lora.dora") : from->dora;
   memory.lora_dropout = s.given("lora.dropout") ? s.number("lora.dropout") : from ? from->dropout : 0;
   c.run.lora_targets = s.given("lora.targets") || !from ? targets_of(s, memory.adapts_head) : from->targets;
+  std::vector<std::string> modules = from ? from->modules_to_save : std::vector<std::string>();
+  if (s.given("lora.modules_to_save")) {
+    modules.clear();
+    for (const Value& v : s.list("lora.modules_to_save")) modules.push_back(v.text);
+  }
+  c.run.trainable = rules_of_modules(modules);
   if (from) require_settings_of_adapter(s, c, *from);
 }
 

@@ -40,11 +40,27 @@ void add_rules(const Settings& s, const char* key, char sign, const ModelSpec& m
   }
 }
 
+/// lora.modules_to_save, or that of model.adapter: rules in c.run.trainable, by set_lora().
+void require_modules_to_save(const Settings& s, const RunConfig& c) {
+  if (c.run.trainable.empty()) return;
+  const Where where = s.where(s.given("lora.modules_to_save") ? "lora.modules_to_save" : "model.adapter");
+  if (!trainable_family(c.model.family))
+    throw usage_error(fmt::format("lora.modules_to_save needs the modules of the model, and those of the "
+                                  "family '{}' are not known by name",
+                                  escaped(c.model.family, 80)),
+                      "remove the key", where);
+  try {
+    require_trainable_modules(c.model, c.run);
+  } catch (const Error& e) {
+    throw usage_error(e.what(), e.hint(), where);
+  }
+}
+
 }  // namespace
 
 void set_trainable(const Settings& s, RunConfig& c) {
   const bool only = s.given("train.only"), freeze = s.given("train.freeze");
-  if (!only && !freeze) return;
+  if (!only && !freeze) return require_modules_to_save(s, c);
   const char* key = freeze ? "train.freeze" : "train.only";
   if (!trainable_family(c.model.family))
     throw usage_error(
@@ -54,7 +70,7 @@ void set_trainable(const Settings& s, RunConfig& c) {
         "remove the key", s.where(key));
   const std::vector<TensorInfo> all = tensors(c.model);
   std::string& rules = c.run.trainable;
-  if (only) rules = "-*";
+  rules = only ? "-*" : "";
   const bool valid = s.rule([&] {
     add_rules(s, "train.only", '+', c.model, all, rules);
     add_rules(s, "train.freeze", '-', c.model, all, rules);

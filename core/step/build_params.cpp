@@ -98,10 +98,10 @@ std::vector<ParamDraft> collect_params(Builder& b) {
                         t.rank == 1 ? 1 : t.dim[1],
                         t.rank > 1,
                         t.part != AdapterPart::kNone,
-                        is_trained(b.p.run, t.name),
+                        trains_weight(b.p.run, t.name),
                         {}});
     ParamDraft& d = drafts.back();
-    assert(d.adapter || d.trained == is_trained(b.p.run, t.name));
+    assert(d.adapter || d.trained == trains_weight(b.p.run, t.name));
     assert((t.rank == 1 ? 1 : t.dim[1]) == d.cols && "tensors of one parameter have equal columns");
     d.slices.push_back({i, checked_mul(d.rows, d.cols)});
     d.rows = checked_add(d.rows, t.dim[0]);
@@ -151,8 +151,8 @@ void build_params(Builder& b) {
   };
   const auto of_model = [](const ParamDraft& d) { return !d.adapter; };
   const auto of_adapters = [](const ParamDraft& d) { return d.adapter; };
-  // Frozen weights have no gradient, no optimizer state and no master copy: all of them beside adapters.
-  const auto trained = [&](const ParamDraft& d) { return d.adapter || (b.trains_weights() && d.trained); };
+  // Frozen weights have no gradient, no optimizer state and no master copy: most of them beside adapters.
+  const auto trained = [&](const ParamDraft& d) { return d.adapter || (b.trains() && d.trained); };
   // With ZeRO, state is that of the elements which this rank updates.
   const bool sharded = b.has_data_ranks() && b.p.run.parallel.zero > 0;
   const auto shard = [&](const ParamDraft& d) {

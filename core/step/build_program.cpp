@@ -118,6 +118,7 @@ void require_supported_ranks(const ModelSpec& m, const RunSpec& r, const Trainer
 /// The rules of the run train something, and no part of what a trainer computes together.
 void require_supported_rules(const ModelSpec& m, const RunSpec& r) {
   if (r.trainable.empty()) return;
+  require_trainable_modules(m, r);
   if (const std::optional<SplitProduct> split = find_split_product(m, r))
     throw usage_error(split->trained + " is trained and " + split->frozen +
                           " is frozen, but a trainer computes their gradients together",

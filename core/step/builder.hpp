@@ -74,8 +74,6 @@ struct Builder {
 
   std::uint64_t tokens() const { return p.run.tokens_per_micro_batch(); }
   bool trains() const { return p.run.mode != RunMode::kInference; }
-  /// True if weights of the model have gradients; false if only adapters have.
-  bool trains_weights() const { return trains() && !trains_adapters(p.run); }
   /// True if the inputs of adapters are dropped: in training, not in evaluation and generation.
   bool drops() const { return p.run.memory.lora_dropout > 0 && (phase == kForward || phase == kBackward); }
   /// True if several ranks train together; of them, data-parallel ones; tensor-parallel ones.

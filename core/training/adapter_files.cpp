@@ -7,6 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/trainable.hpp"
 #include "core/training/model_state.hpp"
 
 namespace trainhost::training {
@@ -15,6 +16,20 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr const char* kFrozenWeights = "frozen_weights";  // in the metadata of the tensors
+constexpr std::string_view kPrefix = "base_model.model.";
+
+/// The name in the file of a tensor of saved_tensors(): adapters have it already.
+std::string name_in_file(std::string_view name) {
+  return std::string(name.starts_with(kPrefix) ? "" : kPrefix) + std::string(name);
+}
+
+/// saved_tensors() with the names of the file.
+std::vector<TensorInfo> tensors_of_file(const runfile::RunConfig& c) {
+  std::vector<TensorInfo> all = saved_tensors(c.model, c.run);
+  for (TensorInfo& t : all) t.name = name_in_file(t.name);
+  return all;
+}
+
 }  // namespace
 
 std::string frozen_weights_of(const checkpoint::WeightSource& adapter) {
@@ -24,7 +39,7 @@ std::string frozen_weights_of(const checkpoint::WeightSource& adapter) {
 }
 
 void require_adapter(const runfile::RunConfig& c) {
-  checkpoint::WeightSource(*c.adapter / kAdapterTensors).require(adapter_tensors(c.model, c.run), false);
+  checkpoint::WeightSource(*c.adapter / kAdapterTensors).require(tensors_of_file(c), false);
 }
 
 void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
@@ -40,7 +55,16 @@ void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::st
         fmt::format("the adapter in {} was trained on other weights: on '{}', and those of the run are '{}'",
                     escaped(c.adapter->string(), 4096), escaped(trained_on, 200), frozen_content),
         "set model.path to the folder of the weights that it was trained on");
-  load_tensors(s, plugin::Scope::kAdapter, adapter_tensors(c.model, c.run), false, file, scratch);
+  checkpoint::WeightSource source(file);
+  source.require(tensors_of_file(c), false);
+  for (const TensorInfo& t : saved_tensors(c.model, c.run)) {
+    TensorInfo in_file = t;
+    in_file.name = name_in_file(t.name);
+    source.stream(in_file, scratch, [&](std::uint64_t first, std::span<const float> values) {
+      s.load(plugin::Scope::kAdapter,
+             {t.name, DType::kF32, t.rank, t.dim, values.data(), first, values.size()});
+    });
+  }
 }
 
 std::string adapter_config_json(const runfile::RunConfig& c) {
@@ -57,6 +81,8 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   const auto whole = static_cast<std::int64_t>(c.lora.alpha);
   j["lora_alpha"] = static_cast<double>(whole) == c.lora.alpha ? JsonValue(whole) : JsonValue(c.lora.alpha);
   j["lora_dropout"] = c.run.memory.lora_dropout;
+  const std::vector<std::string> modules = saved_modules(c.run);
+  j["modules_to_save"] = modules.empty() ? JsonValue() : JsonValue(modules);
   j["peft_type"] = "LORA";
   j["r"] = static_cast<std::int64_t>(c.run.lora_rank);
   JsonValue targets = JsonValue::array();
@@ -73,7 +99,13 @@ void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::s
                    const fs::path& dir, const RunHistory& history) {
   checkpoint::ModelFiles files{"adapter_config.json", kAdapterTensors, checkpoint::kPyTorchFormat};
   files.metadata[kFrozenWeights] = frozen_content;
-  checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s, c)(0),
+  const checkpoint::TensorSource state = state_of(s, c)(0);
+  const auto named_as_in_file = [&](const checkpoint::TensorSink& sink) {
+    state([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+      sink(name_in_file(name), first, values);
+    });
+  };
+  checkpoint::write_model_dir(dir, adapter_config_json(c), tensors_of_file(c), named_as_in_file,
                               {{kTrainerStateName, trainer_state_json(history)}}, files);
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/text.hpp"
 #include "core/checkpoint/xxh3.hpp"
+#include "core/model/trainable.hpp"
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/training/adapter_files.hpp"
@@ -46,24 +47,24 @@ MergedWeights::MergedWeights(const fs::path& adapter, const fs::path& model)
     : folder_(folder_of_model(model, runfile::read_adapter_config(adapter / "adapter_config.json").base)),
       model_(read_model(folder_)),
       infos_(tensors(model_)),
+      adapter_(adapter / kAdapterTensors),
       weights_(folder_) {
   const runfile::AdapterConfig config = runfile::read_adapter_config(adapter / "adapter_config.json");
   scale_ = config.scale();
-  checkpoint::WeightSource source(adapter / kAdapterTensors);
-  frozen_weights_ = frozen_weights_of(source);
-  read_factors(source, config);
+  frozen_weights_ = frozen_weights_of(adapter_);
+  read_factors(config);
   weights_.require(infos_, model_.tied);
 }
 
 /// The tensors of the adapter file, by the matrix that they adapt. A matrix with one of them and without
 /// another is reported.
-void MergedWeights::read_factors(checkpoint::WeightSource& source, const runfile::AdapterConfig& config) {
+void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
   RunSpec every;  // adapters of every matrix, of which the file may have some
   every.mode = RunMode::kLora, every.lora_rank = config.rank, every.lora_targets = 0x7f;
   every.memory.dora = config.dora;
   std::map<std::string, std::vector<TensorInfo>> tensors_of;  // A, B, magnitudes
   for (TensorInfo& t : adapter_tensors(model_, every)) tensors_of[adapted_weight(t)].push_back(std::move(t));
-  const auto& present = source.files().front().tensors();
+  const auto& present = adapter_.files().front().tensors();
   const auto is_present = [&](const TensorInfo& t) {
     return std::ranges::any_of(present, [&](const checkpoint::TensorEntry& e) { return e.name == t.name; });
   };
@@ -71,13 +72,26 @@ void MergedWeights::read_factors(checkpoint::WeightSource& source, const runfile
                 [&](const auto& entry) { return std::ranges::none_of(entry.second, is_present); });
   std::vector<TensorInfo> wanted;
   for (const auto& [weight, parts] : tensors_of) wanted.insert(wanted.end(), parts.begin(), parts.end());
-  source.require(wanted, false);
   if (wanted.empty()) throw usage_error("the adapter has no tensors");
+  every.trainable = rules_of_modules(config.modules_to_save);
+  std::vector<TensorInfo> all = wanted;
+  for (const TensorInfo& t : infos_) {
+    if (!trains_weight(every, t.name)) continue;
+    if (model_.tied && (t.role == TensorRole::kEmbed || t.role == TensorRole::kHead))
+      throw usage_error(
+          "modules_to_save: the adapter has another embedding or LM head of a model in which both "
+          "are one tensor",
+          "merge it with PEFT: merge_and_unload()");
+    TensorInfo& saved = saved_.emplace(t.name, t).first->second;
+    saved.name = "base_model.model." + t.name;
+    all.push_back(saved);
+  }
+  adapter_.require(all, false);
   for (const TensorInfo& t : wanted) {
     Factors& f = factors_[adapted_weight(t)];
     (t.part == AdapterPart::kA   ? f.a
      : t.part == AdapterPart::kB ? f.b
-                                 : f.magnitude) = read_tensor(source, t);
+                                 : f.magnitude) = read_tensor(adapter_, t);
   }
 }
 
@@ -122,6 +136,11 @@ void MergedWeights::require_weights_of_adapter(std::span<float> scratch) {
 void MergedWeights::stream(std::span<float> scratch, const Sink& sink) {
   std::vector<float> piece;
   for (const TensorInfo& t : infos_) {
+    if (const auto saved = saved_.find(t.name); saved != saved_.end()) {
+      adapter_.stream(saved->second, scratch,
+                      [&](std::uint64_t first, std::span<const float> values) { sink(t, first, values); });
+      continue;
+    }
     const auto f = factors_.find(t.name);
     const bool adapted = f != factors_.end();
     const std::vector<double> factors =

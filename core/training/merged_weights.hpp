@@ -45,7 +45,7 @@ class MergedWeights {
   struct Factors {
     std::vector<float> a, b, magnitude;
   };
-  void read_factors(checkpoint::WeightSource& adapter, const runfile::AdapterConfig& config);
+  void read_factors(const runfile::AdapterConfig& config);
   AdapterProduct change_of(const Factors& f, const TensorInfo& w) const;
   std::vector<double> factors_of_rows(const Factors& f, const TensorInfo& w, std::span<float> scratch);
 
@@ -54,7 +54,9 @@ class MergedWeights {
   double scale_ = 0;
   std::string frozen_weights_;  // metadata of the adapter; "" if it does not state them
   std::vector<TensorInfo> infos_;
-  std::map<std::string, Factors> factors_;  // by the name of the adapted matrix
+  std::map<std::string, Factors> factors_;   // by the name of the adapted matrix
+  std::map<std::string, TensorInfo> saved_;  // modules_to_save: tensor of the adapter, by that of the model
+  checkpoint::WeightSource adapter_;
   checkpoint::WeightSource weights_;
 };
 

@@ -33,7 +33,7 @@ double train_flops_per_token(const ModelSpec& m, const RunSpec& r) {
   bool any_before = false;
   std::int32_t layer = -1;
   for (const TensorInfo& t : tensors(m)) {
-    const bool trained = is_trained(r, t.name);
+    const bool trained = trains_weight(r, t.name);
     if (t.layer != layer && t.layer >= 0)
       flops += (any_before ? 6.0 : 2.0) * static_cast<double>(std::uint64_t{r.seq_len} * m.q_width());
     layer = t.layer;

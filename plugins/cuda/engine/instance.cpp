@@ -118,7 +118,7 @@ void Instance::load(std::uint32_t scope, const th_tensor& t) {
   if (executor::is_state_scope(scope))
     return tensors_.write_state(scope, state_.find(scope, t), t.first, {from, t.count});
   const std::size_t i = executor::find_tensor(program_, t, kId);
-  executor::require_scope(tensors_.info(i), scope);
+  executor::require_scope(program_.run, tensors_.info(i), scope);
   tensors_.write(i, t.first, t.count, from);
   loaded_[i] += t.count, host_copies_stale_ = true;
 }
@@ -187,7 +187,7 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
     return;
   }
   for (std::size_t i = 0; i < tensors_.count(); ++i)
-    if (executor::is_in_scope(tensors_.info(i), scope))
+    if (executor::is_in_scope(program_.run, tensors_.info(i), scope))
       tensors_.read(i, own_part, send(executor::describe_tensor(tensors_.info(i))));
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/model/tensor_parts.hpp"
+#include "core/model/trainable.hpp"
 #include "core/placement/memory_plan.hpp"
 
 namespace trainhost::placement::test {
@@ -112,6 +113,23 @@ inline constexpr const char* kFreezing[] = {"-model.embed_tokens*",
 inline Case with_frozen(Case c, std::uint64_t seed) {
   c.run.trainable = kFreezing[seed % std::size(kFreezing)];
   c.model.name += ", trains " + c.run.trainable;
+  return c;
+}
+
+/// The same run with modules of the model that are trained with its adapters of q and v.
+inline Case with_saved_modules(Case c, std::uint64_t seed) {
+  const bool inference = c.run.mode == RunMode::kInference;
+  c = with_adapters(std::move(c), seed);
+  static const std::vector<std::string> kModules[] = {{"norm"},
+                                                      {"down_proj", "post_attention_layernorm"},
+                                                      {"gate_proj", "up_proj"},
+                                                      {"o_proj"},
+                                                      {"lm_head"},
+                                                      {"embed_tokens", "lm_head"}};
+  if (inference) return c;
+  c.run.lora_targets = 0x5, c.model.tied = false;
+  c.run.trainable = rules_of_modules(kModules[seed % std::size(kModules)]);
+  c.model.name += ", saves " + c.run.trainable;
   return c;
 }
 

@@ -56,6 +56,15 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_adapters_pass) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_modules_beside_adapters_pass) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    const Case c = with_saved_modules(random_case(seed), seed);
+    holds(c, "seed " + std::to_string(seed) + ", " + c.run.trainable);
+    for (const char* mode : kModes)
+      holds(on_device(c, seed, mode), mode + (", seed " + std::to_string(seed)) + ", " + c.run.trainable);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(plans_of_runs_that_freeze_weights_pass) {
   for (std::uint64_t seed = 0; seed < 240; ++seed) {
     const Case c = with_frozen(random_case(seed), seed);

@@ -4,6 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "core/model/trainable.hpp"
 #include "tests/support/adapters_reference.hpp"
 #include "tests/support/cpu_model_fixture.hpp"
 #include "tests/support/cpu_op_fixture.hpp"
@@ -58,6 +59,33 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference,
       }
       ++variant;
     }
+  }
+}
+
+// Modules trained beside adapters: their gradients are those of the merged model.
+BOOST_DATA_TEST_CASE(gradients_of_modules_beside_adapters_match_the_merged_reference, kAdaptedModels, z) {
+  const std::size_t n = 4 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  const Weights base = random_weights(z.spec, 3);
+  for (const std::vector<std::string>& modules :
+       {std::vector<std::string>{"norm"}, std::vector<std::string>{"down_proj"},
+        std::vector<std::string>{"lm_head", "embed_tokens"}}) {
+    if (z.spec.tied && modules.size() == 2) continue;
+    RunSpec r = lora_run(z, 2, 2, 0x5, 3);
+    r.trainable = rules_of_modules(modules);
+    r.recompute = modules.size() == 2 ? Recompute::kFull : Recompute::kSelective;
+    const Weights adapters = random_adapters(z.spec, r, 4);
+    Weights dw;
+    reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
+    Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
+    for (const TensorInfo& t : tensors(z.spec))
+      if (is_trained(r, t.name)) expected[t.name] = dw.at(t.name);
+    CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2);
+    fixture.load(united(base, adapters));
+    fixture.update(ids, targets, 0.0, 0);
+    const Weights gradients = fixture.read(&step::Param::grad);
+    BOOST_TEST(gradients.size() == expected.size(), modules.front());
+    BOOST_TEST(largest_error(gradients, expected) <= 4e-6, modules.front());
   }
 }
 

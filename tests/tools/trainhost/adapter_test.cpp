@@ -135,6 +135,95 @@ BOOST_AUTO_TEST_CASE(a_new_adapter_with_magnitudes_has_no_effect) {
   }
 }
 
+// Modules of the model that are trained with the adapters: memory, checkpoints, the PEFT folder and what is
+// merged.
+BOOST_AUTO_TEST_CASE(modules_to_save_are_trained_saved_and_merged) {
+  TemporaryDirectory tmp;
+  std::mt19937 rng(3);
+  const auto any = [&](std::vector<std::string> values) { return values[rng() % values.size()]; };
+  for (int i = 0; i < 6; ++i) {
+    const std::vector<std::string> settings = {
+        "model.tie_word_embeddings=false",
+        "lora.modules_to_save=" + any({"[\"lm_head\", \"embed_tokens\"]", "[\"norm\"]", "[\"lm_head\"]"}),
+        any({"lora.double_quant=false", "lora.base=nf4"}),
+        "lora.dropout=" + any({"0", "0.1"}),
+        "train.precision=" + any({"fp32", "bf16"}),
+        "train.recompute=" + any({"none", "full"}),
+        "optimizer.name=" + any({"adamw", "lion", "adafactor", "adamw-8bit"}),
+        "train.steps=2"};
+    const Outcome r = run_program(lora_run(tmp.path() / ("m" + std::to_string(i)), settings));
+    std::string what;
+    for (const std::string& s : settings) what += s + " ";
+    BOOST_REQUIRE_MESSAGE(r.code == 0, what << r.err);
+    const json done = done_of(r.out), m = done["memory"];
+    BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"], what);
+    BOOST_TEST(done["plan"]["estimates"][0]["kind"] == "exact", what);
+  }
+  const std::vector<std::string> settings = {"train.steps=6", "output.checkpoint_every=2",
+                                             "optimizer.schedule=constant", "model.tie_word_embeddings=false",
+                                             "lora.modules_to_save=[\"lm_head\", \"norm\"]"};
+  BOOST_REQUIRE(run_program(lora_run(tmp.path() / "a", settings)).code == 0);
+  std::vector<std::string> four = settings;
+  four[0] = "train.steps=4";
+  BOOST_REQUIRE(run_program(lora_run(tmp.path() / "b", four)).code == 0);
+  const Outcome rest = run_program(lora_run(tmp.path() / "b", settings, {"--resume"}));
+  BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
+  const fs::path adapter = tmp.path() / "a/adapter/adapter_model.safetensors";
+  BOOST_TEST((read_file(adapter) == read_file(tmp.path() / "b/adapter/adapter_model.safetensors")));
+  const auto tensors = read_tensors(adapter);
+  BOOST_TEST(tensors.size() == 8u + 1 + 5);  // q and v of two layers; head; five norms
+  BOOST_TEST(tensors.contains("base_model.model.lm_head.weight"));
+  BOOST_TEST(tensors.contains("base_model.model.model.layers.1.input_layernorm.weight"));
+  const json config = json::parse(read_file(tmp.path() / "a/adapter/adapter_config.json"));
+  BOOST_TEST((config["modules_to_save"] == json{"lm_head", "norm"}));
+  const auto checkpoint = read_tensors(tmp.path() / "a/checkpoints/step-6/weights.safetensors");
+  BOOST_TEST(checkpoint.size() == tensors.size());
+  BOOST_TEST(checkpoint.contains("lm_head.weight"));
+}
+
+BOOST_AUTO_TEST_CASE(an_adapter_with_modules_to_save_is_trained_further_and_merged) {
+  TemporaryDirectory tmp;
+  // gqa-tied has one tensor for embedding and head, so norms.
+  const Outcome first = run_program(continued(kRuns / "lora", tmp / "first", {"train.steps=1"}));
+  BOOST_REQUIRE_MESSAGE(first.code == 0, first.err);
+  std::vector<std::string> fresh = continued(kRuns / "lora", tmp / "a", {"train.steps=3"});
+  std::erase_if(fresh, [](const std::string& s) { return s.starts_with("model.adapter="); });
+  fresh.erase(std::ranges::adjacent_find(
+      fresh, [](const auto& a, const auto& b) { return a == "--set" && b == "--set"; }));
+  fresh.insert(fresh.end(), {"--set", "lora.rank=3", "--set", "lora.modules_to_save=[\"norm\"]", "--set",
+                             "optimizer.lr=0.01"});
+  const Outcome a = run_program(fresh);
+  BOOST_REQUIRE_MESSAGE(a.code == 0, a.err);
+  const Outcome b = run_program(continued(tmp / "a/adapter", tmp / "b", {"train.steps=1", "optimizer.lr=0"}));
+  BOOST_REQUIRE_MESSAGE(b.code == 0, b.err);
+  const auto before = read_tensors(tmp / "a/adapter/adapter_model.safetensors"),
+             after = read_tensors(tmp / "b/adapter/adapter_model.safetensors");
+  BOOST_TEST((before == after));  // a learning rate of 0 changes nothing
+  const Outcome merged = run_program({"merge", (tmp / "a/adapter").string(), "-o", (tmp / "m").string()});
+  BOOST_REQUIRE_MESSAGE(merged.code == 0, merged.err);
+  const std::string name = "model.layers.1.input_layernorm.weight";
+  BOOST_TEST((tensor(tmp / "m/model.safetensors", name) == before.at("base_model.model." + name)));
+  BOOST_TEST(
+      (tensor(tmp / "m/model.safetensors", name) != tensor(kRuns / "gqa-tied/model.safetensors", name)));
+}
+
+BOOST_AUTO_TEST_CASE(modules_that_cannot_be_trained_beside_adapters_are_errors) {
+  TemporaryDirectory tmp;
+  const auto refused = [&](std::vector<std::string> settings, const std::string& text) {
+    const Outcome r = run_program(lora_run(tmp.path() / "out", std::move(settings)));
+    BOOST_TEST(r.code == 2, text);
+    BOOST_TEST(r.err.find(text) != std::string::npos, "expected '" << text << "', got " << r.err);
+  };
+  const std::string key = "lora.modules_to_save=";
+  refused({key + "[\"lm_haed\"]", "model.tie_word_embeddings=false"},
+          "lm_haed is no module of the model; the nearest parameter is lm_head.weight");
+  refused({key + "[\"embed_tokens\"]", "model.tie_word_embeddings=true"}, "PEFT would train two copies");
+  refused({key + "[\"q_proj\"]"}, "q_proj has an adapter too");
+  refused({key + "[\"gate_proj\"]"}, "a trainer computes their gradients together");
+  refused({key + "[\"down_proj\"]", "lora.base=nf4"}, "down_proj is in NF4");
+  refused({key + "[\"norm\"]", "train.freeze=[\"*norm*\"]"}, "train.freeze has no effect on adapters");
+}
+
 BOOST_AUTO_TEST_CASE(adapters_need_less_memory_than_training_all_weights) {
   TemporaryDirectory tmp;
   std::vector<std::string> all = lora_run(tmp.path() / "all", {"train.precision=fp32"});
