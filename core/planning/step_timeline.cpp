@@ -137,4 +137,17 @@ std::vector<StepPhase> step_timeline(const runfile::RunConfig& c, const TrainerT
   return phases_from_entries(e, traits.tier, c.run.mode != RunMode::kInference);
 }
 
+std::vector<StepPhase> largest_phases(const std::vector<StepPhase>& all, std::size_t most) {
+  std::vector<StepPhase> out;
+  // Groups differ by at most one phase.
+  const std::size_t groups = std::min(all.size(), most);
+  // g * size / groups: integer division, so the groups cover all phases without a gap.
+  for (std::size_t g = 0; g < groups; ++g)
+    out.push_back(
+        *std::max_element(all.begin() + static_cast<std::ptrdiff_t>(g * all.size() / groups),
+                          all.begin() + static_cast<std::ptrdiff_t>((g + 1) * all.size() / groups),
+                          [](const StepPhase& a, const StepPhase& b) { return a.bytes < b.bytes; }));
+  return out;
+}
+
 }  // namespace trainhost::planning

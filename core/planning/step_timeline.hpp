@@ -13,4 +13,8 @@ namespace trainhost::planning {
 std::vector<StepPhase> step_timeline(const runfile::RunConfig& c, const TrainerTraits& traits,
                                      const Estimate& e);
 
+/// At most `most` phases, in order: each stands for a group of neighbours and is the largest of them, so the
+/// peak is always among them.
+std::vector<StepPhase> largest_phases(const std::vector<StepPhase>& all, std::size_t most);
+
 }  // namespace trainhost::planning

@@ -72,6 +72,28 @@ Ticks second_ticks(double max, int want) {
   return t;
 }
 
+Ticks number_ticks(double min, double max, int want) {
+  if (!std::isfinite(min) || !std::isfinite(max)) min = 0, max = 1;
+  // Equal values are drawn in the middle.
+  if (!(max > min)) {
+    const double half = min == 0 ? 1 : std::abs(min) / 20;
+    min -= half, max += half;
+  }
+  const double raw = (max - min) / want, decade = std::pow(10, std::floor(std::log10(raw)));
+  double step = 10 * decade;
+  for (const double m : {5.0, 2.0, 1.0})
+    if (m * decade >= raw * (1 - 1e-9)) step = m * decade;
+  Ticks t;
+  const double first = std::floor(min / step + 1e-9);
+  for (int i = 0; i <= 4 * want; ++i) {
+    const double v = (first + i) * step;
+    t.at.push_back(v);
+    t.label.push_back(fmt::format("{:.6g}", std::abs(v) < step * 1e-6 ? 0 : v));
+    if (v >= max - step * 1e-6) break;
+  }
+  return t;
+}
+
 /// Walks upwards from the decade of min. The bound of 10^18 s ends the loop for any input.
 Ticks second_ticks_log(double min, double max) {
   Ticks t;

@@ -16,6 +16,9 @@ Ticks byte_ticks(double max, int want = 6);
 /// Steps of 1, 2 or 5 times a power of ten; labels as format_seconds.
 Ticks second_ticks(double max, int want = 6);
 
+/// About `want` steps of 1, 2 or 5 times a power of ten that cover min to max; labels are numbers.
+Ticks number_ticks(double min, double max, int want = 6);
+
 /// 1, 2 and 5 times powers of ten, the first <= min and the last >= max, for logarithmic axes. 0 < min <=
 /// max.
 Ticks second_ticks_log(double min, double max);

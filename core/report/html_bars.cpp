@@ -1,6 +1,7 @@
 // Draws horizontal stacked bars. A part is labelled where its label fits. Lengths are in pixels of the SVG's
 // own coordinates (kWidth wide); values in bytes or seconds.
 #include <algorithm>
+#include <cmath>
 
 #include "core/report/html_chart.hpp"
 #include "core/report/html_svg.hpp"
@@ -16,7 +17,8 @@ double total(const Bar& b) {
   return sum;
 }
 
-std::string bar(const Bar& b, double y, const Scale& x) {
+/// `crossed`: where a vertical line crosses the bar; names of parts keep clear of it.
+std::string bar(const Bar& b, double y, const Scale& x, double crossed) {
   std::string out;
   double before = 0;
   for (const Part& p : b.parts) {
@@ -28,7 +30,11 @@ std::string bar(const Bar& b, double y, const Scale& x) {
     out += fmt::format("<rect class=\"part hit {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n",
                        p.css, px(a), px(y), px(std::max(w, 1.6)), px(kThick), tip(p.tip));
     // 10 pixels: a margin of 5 on each side.
-    if (w > text_width(p.name) + 10) out += label(a + w / 2, y + kThick / 2 + 4, p.name, "middle", "on");
+    const double text = text_width(p.name) + 10;
+    double from = a, to = a + w;
+    if (crossed > a && crossed < to && std::abs(crossed - (a + to) / 2) < text / 2)
+      crossed - from > to - crossed ? to = crossed : from = crossed;
+    if (to - from > text) out += label((from + to) / 2, y + kThick / 2 + 4, p.name, "middle", "on");
   }
   return out;
 }
@@ -59,21 +65,30 @@ std::string draw(const BarChart& c) {
     out +=
         line(at, kBarTop - 4, at, bottom, "grid") + label(at, bottom + 16, ticks.label[i], "middle", "dim");
   }
+  const double limit_at = limit_in ? x(c.limit.value) : -100;
+  const std::size_t limited = limit_in ? std::min(c.limited, c.bars.size()) : 0;
   for (std::size_t i = 0; i < c.bars.size(); ++i) {
     const Bar& b = c.bars[i];
     const double y = kBarTop + kRow * static_cast<double>(i) + (kRow - kThick) / 2;
-    out += label(left - 10, y + kThick / 2 + 4, b.label, "end", b.strong ? "strong" : "") + bar(b, y, x);
-    out += label(x(total(b)) + 8, y + kThick / 2 + 4, b.total, "start", "strong halo");
+    const double crossed = i < limited ? limit_at : -100;
+    out += label(left - 10, y + kThick / 2 + 4, b.label, "end", b.strong ? "strong" : "") +
+           bar(b, y, x, crossed);
+    // The total is behind the bar, and behind the limit where that would cross it.
+    double at = x(total(b)) + 8;
+    if (crossed > at - 6 && crossed < at + text_width(b.total) + 4) at = crossed + 8;
+    if (at + text_width(b.total) > kWidth)
+      out += label(std::min(x(total(b)), crossed > 0 ? crossed : kWidth) - 8, y - 2, b.total, "end",
+                   "strong halo");
+    else
+      out += label(at, y + kThick / 2 + 4, b.total, "start", "strong halo");
   }
   if (limit_in) {
-    const double at = x(c.limit.value);
+    const double bottom_of_line = kBarTop + kRow * static_cast<double>(limited);
     // Near the right edge the label ends there instead of being centred.
-    const bool beside = at + text_width(c.limit.label) / 2 > kWidth - 4;
-    out +=
-        line(at, kBarTop - 6, at,
-             std::min(bottom, kBarTop + kRow * static_cast<double>(std::min(c.limited, c.bars.size()))),
-             "limit") +
-        label(beside ? kWidth - 4 : at, kBarTop - 11, c.limit.label, beside ? "end" : "middle", "bad strong");
+    const bool beside = limit_at + text_width(c.limit.label) / 2 > kWidth - 4;
+    out += line(limit_at, kBarTop - 6, limit_at, bottom_of_line, "limit") +
+           label(beside ? kWidth - 4 : limit_at, kBarTop - 11, c.limit.label, beside ? "end" : "middle",
+                 "bad strong");
   } else if (c.limit.value > 0)
     out += label(kWidth - 4, kBarTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
   return out + "</svg>\n";

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json_value.hpp"
+
 namespace trainhost::report::html {
 
 enum class Unit { kBytes, kSeconds };
@@ -62,6 +64,25 @@ struct AreaChart {
   std::string peak_label;
 };
 std::string draw(const AreaChart& c);
+
+/// A curve with the range of what each point stands for; `low` and `high` may be empty. NaN = no value.
+struct Line {
+  std::string css, name;
+  std::vector<double> x, y, low, high;
+};
+/// Curves over the steps of runs. The script draws them again, in the width of the window.
+struct LineChart {
+  std::string id, title, x_name;
+  std::string unit;    // "bytes", "tokens/s"; "" = a number
+  bool zero = false;   // the axis starts at 0
+  bool log = false;    // may be drawn on a logarithmic axis
+  bool noisy = false;  // may be smoothed
+  std::vector<Line> lines;
+  Limit limit;
+};
+std::string draw(const LineChart& c);
+/// The chart as the script reads it.
+JsonValue json_of(const LineChart& c);
 
 struct Dot {
   double x = 0, y = 0;  // bytes, seconds

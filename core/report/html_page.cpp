@@ -115,26 +115,53 @@ std::string details(std::string_view plain_summary, const std::string& inner) {
 }
 
 /// A section without content is omitted with its heading, so callers need not test for it.
-void Page::section(std::string_view heading, const std::string& html) {
-  if (!html.empty()) sections += "<section>\n<h2>" + text(heading) + "</h2>\n" + html + "</section>\n";
+void Page::section(std::string_view heading, const std::string& html, std::string_view id) {
+  if (html.empty() && id.empty()) return;
+  const std::string head = "<h2>" + text(heading) + "</h2>\n";
+  sections += id.empty() ? "<section>\n" + head + html + "</section>\n"
+                         : fmt::format("<section>\n{}<div id=\"{}\">{}</div></section>\n", head, id, html);
 }
 
-/// The content security policy allows inline styles and exactly one script, by hash, and no request at all.
+std::string Page::answer_html() const {
+  std::string out = fmt::format("<p class=\"answer {}\">{}</p>\n", tone_class(tone), text(answer, 800));
+  if (!detail.empty()) out += "<p class=\"sub\">" + text(detail, 800) + "</p>\n";
+  return out;
+}
+
+namespace {
+
+/// JSON within a script element: "<" could end it.
+std::string embedded(const std::string& json) {
+  std::string out;
+  for (const char c : json)
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
+  return out;
+}
+
+}  // namespace
+
+/// The content security policy allows inline styles and exactly one script, by hash, and no request
+/// except, on a live page, to the server of the page. Images are those that the script makes.
 /// If text from a plugin or a run file ever reached the page unescaped, a browser would still not execute it
 /// nor load anything.
 std::string Page::str() const {
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src 'sha256-{}'; base-uri 'none'; form-action 'none'\">\n"
+      "script-src 'sha256-{}'; img-src data:; {}base-uri 'none'; form-action 'none'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"trainhost\">\n"
-      "<title>{}: {}</title>\n<style>{}</style>\n</head>\n<body data-kind=\"{}\">\n<main>\n",
-      kScriptHash, text(title), text(answer), style(), text(kind));
+      "<title>{}: {}</title>\n<style>{}</style>\n</head>\n<body data-kind=\"{}\"{}>\n<main>\n",
+      kScriptHash, live ? "connect-src 'self'; " : "", text(title), text(answer), style(), text(kind),
+      live ? " data-live" : "");
   out += fmt::format("<header>\n<p class=\"brand\">trainhost {}</p>\n<h1>{}</h1>\n", text(kind), text(title));
   if (!subtitle.empty()) out += "<p class=\"sub\">" + text(subtitle, 800) + "</p>\n";
-  out += fmt::format("<p class=\"answer {}\">{}</p>\n", tone_class(tone), text(answer, 800));
-  if (!detail.empty()) out += "<p class=\"sub\">" + text(detail, 800) + "</p>\n";
+  out += live ? "<div id=\"answer\">" + answer_html() +
+                    "</div>\n<p id=\"link\" class=\"sub\" role=\"status\"></p>\n"
+              : answer_html();
   out += "<button type=\"button\" id=\"exact\" aria-pressed=\"false\">Exact bytes</button>\n</header>\n";
   // Tables and charts come before the command line, and the script is last: the page is complete when the
   // script runs.
@@ -143,6 +170,7 @@ std::string Page::str() const {
   out +=
       "<p>Sizes are binary (1 GiB = 1,073,741,824 bytes). This page needs no network and no other "
       "file.</p>\n</footer>\n</main>\n";
+  if (!data.empty()) out += "<script type=\"application/json\" id=\"data\">" + embedded(data) + "</script>\n";
   out += fmt::format("<div id=\"tip\" role=\"status\" hidden></div>\n<script>{}</script>\n</body>\n</html>\n",
                      kScript);
   return out;

@@ -65,7 +65,12 @@ struct Page {
   std::string detail;    // shown below the answer
   std::string command;   // command line that created the page; "" = not known
   std::string sections;  // HTML
-  void section(std::string_view heading, const std::string& html);
+  std::string data;      // JSON that the script draws: {"charts": [...]}; "" = none
+  bool live = false;     // the script replaces parts of the page with what the server of the page sends
+  /// `id`: of the element around `html`, whose content a live page replaces. Without it nothing is added
+  /// where `html` is empty.
+  void section(std::string_view heading, const std::string& html, std::string_view id = {});
+  std::string answer_html() const;  // answer and detail
   std::string str() const;
 };
 

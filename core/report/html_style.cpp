@@ -1,5 +1,4 @@
-// See html_style.hpp. The script only adds interaction: without it, nothing is missing from the page.
-// Both texts are constants of the program; nothing from outside is inserted into them.
+// See html_style.hpp. The style sheet is a constant of the program; nothing from outside is inserted into it.
 #include "core/report/html_style.hpp"
 
 #include <fmt/format.h>
@@ -47,9 +46,21 @@ section{margin-top:34px;padding-top:18px;border-top:1px solid var(--line)}
 figure{margin:0 0 14px}
 figcaption{font-size:13px;margin-top:4px}
 .scroll{overflow-x:auto}
-.scroll+.scroll{margin-top:20px}
+.scroll+.scroll,.scroll+.tools{margin-top:20px}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:14px 26px}
+.charts figcaption{font-weight:600;color:var(--ink);margin:0}
+.charts figure{min-width:0;margin:0;position:relative}
+.plot{min-height:190px}
+.controls{display:none;gap:6px 22px;flex-wrap:wrap;margin:0 0 12px;font-size:13px}
+.controls label{display:flex;gap:8px;align-items:center}
+.js .controls{display:flex}
+.tools{display:flex;gap:6px;justify-content:flex-end;margin:0 0 4px}
+.tools button{font-size:12px;padding:1px 8px;color:var(--dim)}
+.log{max-height:320px;overflow:auto;white-space:pre;overflow-wrap:normal}
+:focus-visible{outline:2px solid var(--k0);outline-offset:2px}
 .nb{white-space:nowrap}
-svg{display:block;width:100%;min-width:680px;height:auto;font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;font-variant-numeric:tabular-nums}
+.scroll svg{min-width:680px}
+svg{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;font-variant-numeric:tabular-nums}
 svg text{fill:var(--ink)}
 svg .dim{fill:var(--dim)}
 svg .on{fill:var(--bg);pointer-events:none}
@@ -64,6 +75,7 @@ svg .cross{stroke:var(--dim);stroke-width:1;stroke-dasharray:2 3;fill:none}
 svg .peak{stroke:var(--mark);stroke-width:1.5;fill:var(--bg)}
 svg .part{stroke:var(--bg);stroke-width:1}
 svg .curve{fill:none;stroke:var(--c);stroke-width:2.25;stroke-linejoin:round}
+svg .range{fill:var(--c);fill-opacity:.16;stroke:none}
 svg .front{fill:none;stroke:var(--k3);stroke-width:2}
 svg .dot{fill:var(--c);stroke:var(--bg);stroke-width:1}
 svg .halo{paint-order:stroke;stroke:var(--bg);stroke-width:4px;stroke-linejoin:round}
@@ -93,15 +105,25 @@ ul{margin:6px 0;padding-left:20px}
 details{margin:12px 0}
 summary{cursor:pointer;font-weight:600;padding:4px 0}
 footer{margin-top:36px;padding-top:14px;border-top:1px solid var(--line);font-size:13px}
-button{display:none;position:absolute;top:0;right:0;font:inherit;font-size:13px;color:var(--ink);background:var(--bg);border:1px solid var(--line);border-radius:6px;padding:3px 11px;cursor:pointer}
+button{font:inherit;font-size:13px;color:var(--ink);background:var(--bg);border:1px solid var(--line);border-radius:6px;padding:3px 11px;cursor:pointer}
 button[aria-pressed=true]{background:var(--soft);border-color:var(--dim)}
-.js button{display:inline-block}
+#exact{display:none;position:absolute;top:0;right:0}
+.js #exact{display:inline-block}
 .js th.sort{cursor:pointer}
 th[aria-sort=ascending]::after{content:" \2191"}
 th[aria-sort=descending]::after{content:" \2193"}
 #tip{position:fixed;z-index:9;max-width:420px;padding:7px 11px;background:var(--ink);color:var(--bg);border-radius:6px;font-size:13px;line-height:1.45;white-space:pre-line;pointer-events:none;font-variant-numeric:tabular-nums}
 #tip[hidden]{display:none}
-@media(max-width:640px){main{padding:18px 14px}h1{font-size:22px}.answer{font-size:18px}.js button{position:static;margin-bottom:8px}td{min-width:5em}}
+@media(max-width:640px){main{padding:18px 14px}h1{font-size:22px}.answer{font-size:18px}.js #exact{position:static;margin:8px 0 0}td{min-width:5em}}
+@media(max-width:560px){
+.js table,.js tbody,.js tr,.js td,.js caption{display:block;min-width:0;max-width:none}
+.js thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.js tbody tr{border-bottom:1px solid var(--line);padding:5px 0}
+.js tbody td{display:flex;justify-content:space-between;gap:14px;border:0;padding:2px 0;text-align:right;white-space:normal;overflow-wrap:anywhere}
+.js tbody td:empty{display:none}
+.js td::before{content:attr(data-h);color:var(--dim);text-align:left;flex:none;max-width:50%}
+.js td:first-child{font-weight:600}
+}
 @media print{
 body{font-size:10.5pt}
 main{max-width:none;padding:0}
@@ -111,7 +133,8 @@ figure,tr,.answer{break-inside:avoid}
 h2,h3,summary{break-after:avoid}
 svg{min-width:0}
 .scroll{overflow:visible}
-.js button,#tip{display:none}
+.js #exact,.tools,.js .controls,#tip{display:none}
+.log{max-height:none;white-space:pre-wrap}
 table{font-size:8.5pt}
 th,td{padding:3px 8px 3px 0}
 code,pre{font-size:8pt}
@@ -129,77 +152,5 @@ std::string style() {
     out += fmt::format(".k{0}{{--c:var(--k{0})}}svg .k{0}.part{{fill:var(--k{0})}}\n", i);
   return out + kRules;
 }
-
-// Changing a byte of this text invalidates kScriptHash, and browsers then refuse to run it. No names from the
-// page are evaluated, and text is only assigned to textContent. ES5, so that old
-// browsers run it.
-const char* const kScript = R"js(
-(function () {
-  'use strict';
-  var d = document, root = d.documentElement, tip = d.getElementById('tip'), exact = d.getElementById('exact');
-  function each(q, f, e) { Array.prototype.forEach.call((e || d).querySelectorAll(q), f); }
-  root.classList.add('js');
-
-  // Replace the title of each mark, which browsers show after a delay, by an immediate tooltip.
-  each('svg .hit', function (e) {
-    var t = e.querySelector('title');
-    if (t) { e.tip = t.textContent; e.setAttribute('aria-label', e.tip); e.removeChild(t); }
-  });
-  d.addEventListener('pointermove', function (v) {
-    var e = v.target.closest ? v.target.closest('.hit') : null;
-    tip.hidden = !(e && e.tip);
-    if (tip.hidden) return;
-    if (tip.textContent !== e.tip) tip.textContent = e.tip;
-    var x = v.clientX + 14, y = v.clientY + 16;
-    if (x + tip.offsetWidth > root.clientWidth - 6) x = Math.max(6, v.clientX - tip.offsetWidth - 12);
-    if (y + tip.offsetHeight > window.innerHeight - 6) y = Math.max(6, v.clientY - tip.offsetHeight - 12);
-    tip.style.left = x + 'px'; tip.style.top = y + 'px';
-  });
-
-  // Pointing at an entry of a legend fades all other marks of its chart.
-  each('.legend li', function (li) {
-    var f = li.closest('figure'), c = li.getAttribute('data-c');
-    function dim(on) { each('svg .part, svg .curve, svg .dot', function (p) { p.classList.toggle('faded', on && !p.classList.contains(c)); }, f); }
-    li.addEventListener('pointerenter', function () { dim(true); });
-    li.addEventListener('pointerleave', function () { dim(false); });
-  });
-
-  exact.addEventListener('click', function () {
-    var on = exact.getAttribute('aria-pressed') !== 'true';
-    exact.setAttribute('aria-pressed', String(on));
-    each('data.b', function (e) {
-      if (e.short === undefined) e.short = e.textContent;
-      e.textContent = on ? e.value.replace(/\B(?=(\d{3})+$)/g, ',') : e.short;
-    });
-  });
-
-  // Tables of search and the derivation are sorted by a click on a heading; sums stay below.
-  function key(cell) {
-    var n = cell && cell.querySelector('data');
-    if (n) return Number(n.value);
-    var t = cell ? cell.textContent : '';
-    return t !== '' && isFinite(t) ? Number(t) : t;
-  }
-  each('table[data-sort] th', function (th) {
-    th.classList.add('sort');
-    th.addEventListener('click', function () {
-      var head = th.parentNode, at = Array.prototype.indexOf.call(head.children, th), body = head.closest('table').tBodies[0];
-      var up = th.getAttribute('aria-sort') !== 'ascending';
-      each('th', function (o) { o.removeAttribute('aria-sort'); }, head);
-      th.setAttribute('aria-sort', up ? 'ascending' : 'descending');
-      Array.prototype.slice.call(body.rows).sort(function (a, b) {
-        var p = key(a.cells[at]), q = key(b.cells[at]), c = p < q ? -1 : p > q ? 1 : 0;
-        return up ? c : -c;
-      }).forEach(function (r) { body.appendChild(r); });
-    });
-  });
-
-  window.addEventListener('beforeprint', function () { each('details', function (e) { e.open = true; }); });
-  root.setAttribute('data-ready', '1');
-})();
-)js";
-
-// base64 of the SHA-256 of kScript.
-const char* const kScriptHash = "yj3+qsK8o3zPC7gMfGOmb/7hamNKvqilJ/uVfdqkJi4=";
 
 }  // namespace trainhost::report::html

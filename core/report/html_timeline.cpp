@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/planning/step_timeline.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 
@@ -15,29 +16,17 @@ namespace {
 
 constexpr std::size_t kColumns = 160, kTableRows = 120;
 
-using Phases = std::vector<const planning::StepPhase*>;
-
-/// At most `most` phases, in order: each stands for a group of neighbours and is the largest of them.
-Phases largest_of_groups(const std::vector<planning::StepPhase>& all, std::size_t most) {
-  Phases out;
-  // Groups differ by at most one phase.
-  const std::size_t groups = std::min(all.size(), most);
-  // g * size / groups: integer division, so the groups cover all phases without a gap.
-  for (std::size_t g = 0; g < groups; ++g) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(g * all.size() / groups);
-    const auto end = all.begin() + static_cast<std::ptrdiff_t>((g + 1) * all.size() / groups);
-    out.push_back(&*std::max_element(
-        begin, end,
-        [](const planning::StepPhase& a, const planning::StepPhase& b) { return a.bytes < b.bytes; }));
-  }
-  return out;
-}
+using Phases = std::vector<planning::StepPhase>;
 
 std::uint64_t bytes_of(const planning::StepPhase& m, Component c) {
   std::uint64_t sum = 0;
   for (const auto& [component, bytes] : m.components)
     if (component == c) sum += bytes;
   return sum;
+}
+
+bool same(const planning::StepPhase& a, const planning::StepPhase& b) {
+  return a.bytes == b.bytes && a.name == b.name;
 }
 
 std::string tip(const planning::StepPhase& m) {
@@ -57,16 +46,16 @@ html::AreaChart chart(const planning::PlanResult& v, const Phases& phases, const
     c.limit = {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
   for (std::size_t i = 0; i < phases.size(); ++i) {
     c.x.push_back(static_cast<double>(i));
-    c.x_label.push_back(phases[i]->name);
-    c.tips.push_back(tip(*phases[i]));
-    if (phases[i] == &peak) c.peak = i;
+    c.x_label.push_back(phases[i].name);
+    c.tips.push_back(tip(phases[i]));
+    if (same(phases[i], peak)) c.peak = i;
   }
   c.peak_label = fmt::format("peak: {} in {}", format_bytes(peak.bytes), peak.name);
   // Components in the order of the enumeration, which is that of all charts; colours follow it.
   for (unsigned n = 1; n <= html_component_count(); ++n) {
     const auto component = static_cast<Component>(n);
     html::Series s{html::colour(component), display_name(component), {}};
-    for (const planning::StepPhase* m : phases) s.y.push_back(static_cast<double>(bytes_of(*m, component)));
+    for (const planning::StepPhase& m : phases) s.y.push_back(static_cast<double>(bytes_of(m, component)));
     // Bands that are 0 everywhere are left out, also in the legend.
     if (std::any_of(s.y.begin(), s.y.end(), [](double y) { return y > 0; })) c.bands.push_back(std::move(s));
   }
@@ -76,9 +65,9 @@ html::AreaChart chart(const planning::PlanResult& v, const Phases& phases, const
 std::string table(const Phases& phases, const planning::StepPhase& peak) {
   html::HtmlTable t("lrrl", {"phase", "live", "bytes", ""});
   t.mark("of", "timeline");
-  for (const planning::StepPhase* m : phases)
-    t.row({html::text(m->name, 80), html::bytes(m->bytes), html::count(m->bytes), m == &peak ? "peak" : ""},
-          m == &peak ? "class=\"sum\"" : "");
+  for (const planning::StepPhase& m : phases)
+    t.row({html::text(m.name, 80), html::bytes(m.bytes), html::count(m.bytes), same(m, peak) ? "peak" : ""},
+          same(m, peak) ? "class=\"sum\"" : "");
   return t.str(kTableRows, 30'000);
 }
 
@@ -86,11 +75,11 @@ std::string table(const Phases& phases, const planning::StepPhase& peak) {
 
 std::string html_timeline(const planning::PlanResult& v) {
   if (v.timeline.empty()) return {};
-  const Phases columns = largest_of_groups(v.timeline, kColumns);
+  const Phases columns = planning::largest_phases(v.timeline, kColumns);
   // The maximum over columns is the maximum over all phases.
-  const planning::StepPhase& peak = **std::max_element(
+  const planning::StepPhase& peak = *std::max_element(
       columns.begin(), columns.end(),
-      [](const planning::StepPhase* a, const planning::StepPhase* b) { return a->bytes < b->bytes; });
+      [](const planning::StepPhase& a, const planning::StepPhase& b) { return a.bytes < b.bytes; });
   const html::AreaChart c = chart(v, columns, peak);
   std::vector<std::pair<std::string, std::string>> names;
   for (const html::Series& s : c.bands) names.emplace_back(s.css, s.name);
@@ -100,7 +89,8 @@ std::string html_timeline(const planning::PlanResult& v) {
                           v.timeline.size(), columns.size());
   // The table below the chart has fewer rows, for readers without the chart.
   return html::figure(html::draw(c), html::legend(names), caption) +
-         html::details("All phases as a table", table(largest_of_groups(v.timeline, kTableRows), peak));
+         html::details("All phases as a table",
+                       table(planning::largest_phases(v.timeline, kTableRows), peak));
 }
 
 }  // namespace trainhost::report

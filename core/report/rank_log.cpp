@@ -15,9 +15,9 @@
 
 namespace trainhost::report {
 
-RankLog::RankLog(std::uint32_t rank, const std::string& process, training::RunObserver& next)
-    : rank_(rank),
-      next_(next),
+RankLog::RankLog(std::string name, const std::string& process, training::RunObserver& next)
+    : ForwardingObserver(next),
+      name_(std::move(name)),
       log_(Progress::Mode::kPlain, Terminal{}, [this](const std::string& text) { write(text); }) {
   log_.message(process);
 }
@@ -28,14 +28,14 @@ RankLog::~RankLog() {
 
 /// Not through a link, which could lead to a file of the user, and without waiting for a reader of a pipe.
 void RankLog::begun(const std::filesystem::path& folder, bool resumed) {
-  const std::filesystem::path path = folder / fmt::format("rank_{}.log", rank_);
+  const std::filesystem::path path = folder / name_;
   file_ = ::open(
       path.c_str(),
       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (resumed ? 0 : O_TRUNC), 0644);
   if (file_ < 0)
     throw run_error(fmt::format("cannot write {}: {}", escaped(path.string(), 4096),
                                 errno == ELOOP ? "it is a symbolic link" : std::strerror(errno)),
-                    "remove it, or start without --log-ranks");
+                    "remove it");
   append(std::exchange(before_, {}));
   log_.begun(folder, resumed);
   next_.begun(folder, resumed);

@@ -1,5 +1,6 @@
-// `train --log-ranks`: the messages and the progress of one process of a run, in rank_N.log of its folder, as
-// a run without a terminal prints them. Each message begins with the time in UTC.
+// The messages and the progress of one process of a run in a file of its folder, as a run without a terminal
+// prints them: run.log of every run, and rank_N.log of each process with `train --log-ranks`. Each message
+// begins with the time in UTC.
 #pragma once
 #include <string>
 
@@ -8,12 +9,10 @@
 
 namespace trainhost::report {
 
-/// Passes everything on to another observer too.
-class RankLog final : public training::RunObserver {
+class RankLog final : public training::ForwardingObserver {
  public:
-  /// `rank`: of this process, from 0. `process`: the first line, "rank 3 of 4 on host-a, process 1234".
-  /// `next` must outlive it.
-  RankLog(std::uint32_t rank, const std::string& process, training::RunObserver& next);
+  /// `name`: of the file. `process`: the first line, "rank 3 of 4 on host-a, process 1234".
+  RankLog(std::string name, const std::string& process, training::RunObserver& next);
   ~RankLog();
 
   /// Writes why this process ends.
@@ -31,15 +30,14 @@ class RankLog final : public training::RunObserver {
   void profiled(const training::ProfileResult& p) override { log_.profiled(p), next_.profiled(p); }
   void measured(const training::MemoryResult& m) override { log_.measured(m), next_.measured(m); }
   void steps_ended() override { log_.steps_ended(), next_.steps_ended(); }
-  std::string plan_json(const planning::PlanResult& p) const override { return next_.plan_json(p); }
-  std::string recompute_json(const planning::PlanResult& p) const override { return next_.recompute_json(p); }
-  std::string profile_json(const training::ProfileResult& p) const override { return next_.profile_json(p); }
+  void sample(std::uint64_t step, const std::string& text) override {
+    log_.sample(step, text), next_.sample(step, text);
+  }
 
  private:
   void write(const std::string& text);
   void append(const std::string& messages);
-  std::uint32_t rank_;
-  training::RunObserver& next_;
+  std::string name_;
   int file_ = -1;
   std::string before_;  // lines of the time before begun()
   RunReporter log_;

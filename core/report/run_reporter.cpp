@@ -27,6 +27,10 @@ void RunReporter::profiled(const training::ProfileResult& profile) {
 
 void RunReporter::measured(const training::MemoryResult& memory) { message(memory_lines(memory, terminal_)); }
 
+void RunReporter::sample(std::uint64_t, const std::string& text) {
+  message("sample of generated text:\n" + text);
+}
+
 // One line: it is part of an event.
 std::string RunReporter::plan_json(const planning::PlanResult& plan) const {
   return report::plan_json(plan, -1);

@@ -26,6 +26,8 @@ class RunReporter : public training::RunObserver {
   void measured(const training::MemoryResult& memory) override;
   void begun(const std::filesystem::path&, bool) override {}
   void steps_ended() override { progress_.clear(); }
+  void sample(std::uint64_t step, const std::string& text) override;
+  void ended() override {}
   std::string plan_json(const planning::PlanResult& plan) const override;
   std::string recompute_json(const planning::PlanResult& plan) const override;
   std::string profile_json(const training::ProfileResult& profile) const override;

@@ -349,6 +349,7 @@ void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
   c.output.checkpoint_minutes = s.number("train.checkpoint_minutes");
   c.output.model_best = s.given("output.model") ? s.text("output.model") == "best" : c.early_stopping > 0;
   c.output.keep_best = s.flag("output.keep_best") || c.output.model_best || c.early_stopping > 0;
+  c.output.report = s.flag("output.report");
   c.output.async_checkpoints = s.flag("output.async_checkpoints");
   c.output.tensorboard = s.flag("output.tensorboard");
   if (s.given("output.dtype"))

@@ -75,7 +75,8 @@ std::string Events::line(Json event) {
 /// The first event. "plan" is the object that `plan --json` prints, so readers need one schema.
 void Events::start(const std::string& source, std::optional<double> entropy,
                    std::optional<double> entropy_error, const planning::Choice& choice,
-                   const RunDevice& device, const std::string& plan_json, std::uint64_t resumed_from) {
+                   const RunDevice& device, const std::string& plan_json, std::uint64_t steps,
+                   std::uint64_t resumed_from) {
   Json src = {{"name", source}};
   if (entropy) src["entropy_nats"] = *entropy;
   if (entropy_error) src["entropy_error"] = *entropy_error;
@@ -83,7 +84,8 @@ void Events::start(const std::string& source, std::optional<double> entropy,
             {"source", std::move(src)},
             {"backend", choice.id},
             {"requested", choice.requested},
-            {"dir", path_.parent_path().string()}};
+            {"dir", path_.parent_path().string()},
+            {"steps", steps}};
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
   if (!device.name.empty())
@@ -94,8 +96,15 @@ void Events::start(const std::string& source, std::optional<double> entropy,
 
 /// `tokens` are those of this step; ms is the time in the trainer, without data loading and checkpoints.
 void Events::step(const StepEvent& e, std::span<const RankTime> ranks) {
-  Json j = {{"event", "step"}, {"step", e.step},     {"loss", e.loss}, {"grad_norm", e.grad_norm},
-            {"lr", e.lr},      {"tokens", e.tokens}, {"ms", e.ms},     {"tokens_per_s", e.tokens_per_s}};
+  Json j = {{"event", "step"},
+            {"step", e.step},
+            {"loss", e.loss},
+            {"grad_norm", e.grad_norm},
+            {"lr", e.lr},
+            {"tokens", e.tokens},
+            {"ms", e.ms},
+            {"tokens_per_s", e.tokens_per_s},
+            {"memory_bytes", e.memory_bytes}};
   if (!ranks.empty()) {
     const std::uint32_t slowest = slowest_rank(ranks);
     const RankTime mean = mean_of(ranks);

@@ -23,6 +23,7 @@ struct StepEvent {
   double loss = 0, grad_norm = 0, lr = 0;
   std::uint64_t tokens = 0;
   double ms = 0, tokens_per_s = 0;
+  std::uint64_t memory_bytes = 0;  // in use in the tier that computes, by the ledger
 };
 
 /// The device that runs, as the trainer names it; all empty for a trainer without a device of its own.
@@ -36,10 +37,10 @@ class Events {
   /// Appends to `metrics` if `append`, else replaces it. `copy`: also receives every line; may be null.
   Events(const std::filesystem::path& metrics, bool append, std::FILE* copy);
 
-  /// `plan_json`: the trainhost.plan/1 object.
+  /// `plan_json`: the trainhost.plan/1 object. `steps`: of the whole run.
   void start(const std::string& source, std::optional<double> entropy, std::optional<double> entropy_error,
              const planning::Choice& choice, const RunDevice& device, const std::string& plan_json,
-             std::uint64_t resumed_from);
+             std::uint64_t steps, std::uint64_t resumed_from);
   /// `ranks`: the times of this step of every rank; empty in a run of one process.
   void step(const StepEvent& e, std::span<const RankTime> ranks);
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);

@@ -33,7 +33,8 @@ bool is_present(const fs::path& path) { return checkpoint::file_type_of(path) !=
 
 /// What a run leaves, in the order in which it is removed: without summary.json the rest counts as
 /// unfinished.
-constexpr const char* kResults[] = {"summary.json", "model", "adapter", "checkpoints", "metrics.jsonl", "tb"};
+constexpr const char* kResults[] = {"summary.json",  "model",         "adapter",     "checkpoints",
+                                    "metrics.jsonl", "samples.jsonl", "report.html", "tb"};
 
 /// Other files of the folder; each is replaced when a run starts.
 constexpr const char* kRecords[] = {"run.toml", "environment.json", "status.json"};

@@ -46,11 +46,44 @@ class RunObserver {
   virtual void profiled(const ProfileResult& profile) = 0;
   virtual void measured(const MemoryResult& memory) = 0;
   virtual void steps_ended() = 0;  // no step() follows; removes a live progress line
+  /// Text that the model has generated after `step`.
+  virtual void sample(std::uint64_t step, const std::string& text) = 0;
+  /// The last call: the files of the run are complete, also where it was stopped or has failed.
+  virtual void ended() = 0;
 
   /// JSON objects for metrics.jsonl and summary.json, in the schema that `plan --json` uses.
   virtual std::string plan_json(const planning::PlanResult& plan) const = 0;
   virtual std::string recompute_json(const planning::PlanResult& plan) const = 0;
   virtual std::string profile_json(const ProfileResult& profile) const = 0;
+};
+
+/// Passes everything on to another observer. Base of those that do something in addition.
+class ForwardingObserver : public RunObserver {
+ public:
+  /// `next` must outlive it.
+  explicit ForwardingObserver(RunObserver& next) : next_(next) {}
+  void message(const std::string& text) override { next_.message(text); }
+  void step(const StepProgress& p) override { next_.step(p); }
+  void phase(std::string_view what, std::uint64_t done_bytes, std::uint64_t total_bytes) override {
+    next_.phase(what, done_bytes, total_bytes);
+  }
+  void planned(const planning::PlanResult& plan) override { next_.planned(plan); }
+  void begun(const std::filesystem::path& folder, bool resumed) override { next_.begun(folder, resumed); }
+  void profiled(const ProfileResult& profile) override { next_.profiled(profile); }
+  void measured(const MemoryResult& memory) override { next_.measured(memory); }
+  void steps_ended() override { next_.steps_ended(); }
+  void sample(std::uint64_t step, const std::string& text) override { next_.sample(step, text); }
+  void ended() override { next_.ended(); }
+  std::string plan_json(const planning::PlanResult& plan) const override { return next_.plan_json(plan); }
+  std::string recompute_json(const planning::PlanResult& plan) const override {
+    return next_.recompute_json(plan);
+  }
+  std::string profile_json(const ProfileResult& profile) const override {
+    return next_.profile_json(profile);
+  }
+
+ protected:
+  RunObserver& next_;
 };
 
 }  // namespace trainhost::training

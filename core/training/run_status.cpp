@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
@@ -152,6 +154,21 @@ void write_ended(const fs::path& dir, const std::string& state, Exit code, const
   JsonValue j = {{"state", state}, {"exit_code", static_cast<int>(code)}};
   if (!reason.empty()) j["reason"] = escaped(reason, 4096);
   write(dir, j);
+}
+
+RunState run_state(const fs::path& dir) {
+  const std::optional<JsonValue> j = read(dir);
+  if (!j) return {};
+  RunState out{std::string(j->text_of("state")), std::string(j->text_of("reason"))};
+  if (out.state != "running") return out;
+  // A process of another machine cannot be asked.
+  const Machine now = this_machine();
+  if (j->text_of("host") != now.host) return out;
+  const JsonValue* const pid = j->find("pid");
+  const bool gone =
+      pid && pid->integer > 0 && ::kill(static_cast<pid_t>(pid->integer), 0) != 0 && errno == ESRCH;
+  if (gone || j->text_of("boot") != now.boot) out.state = "killed";
+  return out;
 }
 
 }  // namespace trainhost::training

@@ -20,4 +20,12 @@ void write_running(const std::filesystem::path& dir);
 void write_ended(const std::filesystem::path& dir, const std::string& state, Exit code,
                  const std::string& reason);
 
+/// How the last run in a folder stands, for readers.
+struct RunState {
+  /// "running", "finished", "stopped", "failed"; "killed": its process is gone without having written its end;
+  /// "": the folder has no status.
+  std::string state, reason;
+};
+RunState run_state(const std::filesystem::path& dir);
+
 }  // namespace trainhost::training

@@ -15,6 +15,7 @@
 #include "core/planning/error_context.hpp"
 #include "core/planning/make_plan.hpp"
 #include "core/planning/resolve_run.hpp"
+#include "core/planning/step_timeline.hpp"
 #include "core/training/adapter_files.hpp"
 #include "core/training/run_folder.hpp"
 #include "core/training/run_status.hpp"
@@ -23,6 +24,9 @@
 namespace trainhost::training {
 
 namespace fs = std::filesystem;
+
+/// Of the timeline in the start event. A step of a large model has thousands of phases.
+constexpr std::size_t kTimelinePhases = 80;
 
 /// The trainer is chosen first, because budgets and the meaning of "fits" depend on it.
 TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
@@ -87,6 +91,11 @@ void TrainingRun::plan() {
       plan_.notes.push_back(
           fmt::format("the plans of estimator {} and trainer {} differ (digests); the trainer's plan is used",
                       e.report.source, choice_.id));
+  if (!plan_.estimates.empty())
+    plan_.timeline = planning::largest_phases(
+        planning::step_timeline(config_, planning::planned_traits(resolved, registry_, request),
+                                plan_.estimates.front()),
+        kTimelinePhases);
   observer_.planned(plan_);
   if (trainer_plan_.fits) return;
   const bool all_recomputed = config_.run.recompute == Recompute::kLayers;  // what "auto" ends with
@@ -337,7 +346,7 @@ void TrainingRun::open_metrics() {
   if (resumes_) truncate_metrics(metrics, first_step_);
   events_.emplace(metrics, resumes_, options_.events);
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, device_,
-                 observer_.plan_json(plan_), first_step_);
+                 observer_.plan_json(plan_), config_.steps, first_step_);
   open_board();
   std::string text = fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.tokens));
   if (source_.entropy_nats)

@@ -132,9 +132,9 @@ bool TrainingRun::train_step() {
   throughput_.add_step(tokens, seconds);
   agree_after_step(seconds * 1e3, before);
   if (profile_) profile_->step(steps_done_, start_ns, end_ns);
-  events_->step(
-      {steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3, static_cast<double>(tokens) / seconds},
-      rank_times_.last());
+  events_->step({steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3,
+                 static_cast<double>(tokens) / seconds, registry_.ledger().in_use(plan_.compute_tier)},
+                rank_times_.last());
   if (verified_) events_->verify(steps_done_, *verified_);
   report_step(steps_done_, config_.steps, r, in.lr);
   if (step_index == 0) question_first_loss(r.loss);
@@ -350,7 +350,7 @@ bool TrainingRun::finish() {
 void TrainingRun::report_sample() try {
   if (const auto text = sample_of_trained_model(*session_, *tokenizer_, source_, config_.model, config_.run,
                                                 staging_->as<float>().first(config_.model.vocab))) {
-    report("sample of generated text:\n" + *text);
+    observer_.sample(history_.model_step, *text);
     if (board_) board_->text(steps_done_, "sample", *text);
   }
 } catch (const Error& e) {
@@ -477,9 +477,11 @@ Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainO
     const Exit code = run_to_end(*run);
     const bool done = code == Exit::kDone;
     run->note_end(done ? "finished" : "stopped", code, done ? "" : run->why_stopped());
+    observer.ended();
     return code;
   } catch (const Error& e) {
     run->note_end("failed", e.code(), e.what());
+    observer.ended();
     throw;
   }
 }

@@ -83,6 +83,12 @@ struct SearchArguments {
   bool every = false;       // no pruning
 };
 
+struct CompareArguments {
+  CommonArguments common;
+  std::vector<std::string> runs;  // folders, at least one
+  std::string html;               // output file; "" = none
+};
+
 struct VerifyArguments {
   CommonArguments common;
   std::string only;  // comma-separated ids; "" = every check
@@ -220,8 +226,8 @@ struct ManPagesArguments {
 /// std::monostate: --help or --version, already printed.
 using Arguments =
     std::variant<std::monostate, TrainArguments, FinetuneArguments, PlanArguments, SweepArguments,
-                 SearchArguments, VerifyArguments, GenerateArguments, ChatArguments, EvalArguments,
-                 MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
+                 SearchArguments, CompareArguments, VerifyArguments, GenerateArguments, ChatArguments,
+                 EvalArguments, MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
                  DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
                  PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
                  DoctorArguments, CheckArguments, SchemaArguments, InitArguments, VersionArguments,
@@ -237,6 +243,7 @@ Exit run(const FinetuneArguments& a);
 Exit run(const PlanArguments& a);
 Exit run(const SweepArguments& a);
 Exit run(const SearchArguments& a);
+Exit run(const CompareArguments& a);
 Exit run(const VerifyArguments& a);
 Exit run(const GenerateArguments& a);
 Exit run(const ChatArguments& a);

@@ -260,6 +260,15 @@ void add_search(Parser& p) {
   add_text(*app, "--html", a->html, "FILE", "Write the result as one HTML file.");
 }
 
+void add_compare(Parser& p) {
+  auto [app, a] = p.add<CompareArguments>(
+      p.root, "compare", "Compare runs: losses, speed, memory and the settings in which they differ.",
+      "Example:\n  trainhost compare runs/a runs/b --html compare.html");
+  app->add_option("RUN", a->runs, "Compare the runs in these folders.")->required()->option_text("...");
+  add_text(*app, "--html", a->html, "FILE", "Write one HTML file with the curves of all runs.");
+  add_common(*app, a->common, 0);
+}
+
 // Ids and exit codes are a part of the help, because CI scripts choose by them.
 void add_verify(Parser& p) {
   auto [app, a] = p.add<VerifyArguments>(
@@ -630,6 +639,7 @@ void add_commands(Parser& p) {
   add_plan(p);
   add_sweep(p);
   add_search(p);
+  add_compare(p);
   add_verify(p);
   add_generate(p);
   add_chat(p);

@@ -14,6 +14,7 @@
 #include "core/checkpoint/store.hpp"
 #include "core/report/lr_range_report.hpp"
 #include "core/report/rank_log.hpp"
+#include "core/report/run_files.hpp"
 #include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/launched_ranks.hpp"
@@ -161,12 +162,19 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
   if (rank > 0) options.events = nullptr;
   report::RunReporter reporter(a.common.quiet);  // of the first process; the others are quiet
   if (!a.find_lr.empty()) return find_lr(a, c, *registry, options, reporter);
-  if (!a.log_ranks) return training::train(c, *registry, options, reporter);
-  report::RankLog log(rank, name_of_process(), reporter);
+  // Each observer passes everything on to the one before it.
+  training::RunObserver* observer = &reporter;
+  std::optional<report::RankLog> run_log, rank_log;
+  std::optional<report::RunFiles> files;
+  if (rank == 0) observer = &run_log.emplace("run.log", name_of_process(), *observer);
+  if (a.log_ranks)
+    observer = &rank_log.emplace(fmt::format("rank_{}.log", rank), name_of_process(), *observer);
+  if (rank == 0) observer = &files.emplace(c.output.report, command_line(), *observer);
   try {
-    return training::train(c, *registry, options, log);
+    return training::train(c, *registry, options, *observer);
   } catch (const Error& e) {
-    log.failed(e.full());
+    for (auto* log : {&run_log, &rank_log})
+      if (*log) (*log)->failed(e.full());
     throw;
   }
 }
