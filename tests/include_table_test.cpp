@@ -56,6 +56,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/report",
      {"core/base/", "core/model/", "core/checkpoint/", "core/plugin/", "core/planning/", "core/training/",
       "core/verify/"}},
+    {"core/live", {"core/base/", "core/report/", "core/training/"}},
     {"plugins/common",
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
       "core/executor/"}},
@@ -80,7 +81,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 // Libraries that only these folders may name; everything else in <> is the standard library's or the
 // system's.
 const std::map<std::string, std::vector<std::string>> kLibraries = {
-    {"boost/", {"core/plugin", "core/plugin_validator"}},
+    {"boost/", {"core/live", "core/plugin", "core/plugin_validator"}},
     {"toml++/", {"core/base"}},
     {"yaml-cpp/", {"core/framework_files"}},
     {"nlohmann/", {}},

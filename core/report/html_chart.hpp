@@ -73,7 +73,7 @@ struct Line {
 /// Curves over the steps of runs. The script draws them again, in the width of the window.
 struct LineChart {
   std::string id, title, x_name;
-  std::string unit;    // "bytes", "tokens/s"; "" = a number
+  std::string unit;    // "bytes", "%"; "" = a number
   bool zero = false;   // the axis starts at 0
   bool log = false;    // may be drawn on a logarithmic axis
   bool noisy = false;  // may be smoothed

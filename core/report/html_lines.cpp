@@ -74,7 +74,7 @@ std::string draw(const LineChart& c) {
   for (const Line& l : c.lines)
     out += fmt::format("<path class=\"curve {}\" d=\"{}\"/>\n", l.css, path_of(l.x, l.y, sx, sy));
   for (const Line& l : c.lines)
-    if (l.x.size() <= 40)
+    if (c.lines.size() <= 4 && l.x.size() <= 40)
       for (std::size_t i = 0; i < l.x.size(); ++i)
         if (std::isfinite(l.y[i]))
           out += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>\n", l.css,

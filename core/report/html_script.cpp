@@ -53,7 +53,6 @@ const char* const kScript = R"js(
       kStyles.forEach(function (k) { to[i].style.setProperty(k, s.getPropertyValue(k)); });
     }
     each('.cursor', function (e) { e.parentNode.removeChild(e); }, copy);
-    copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
     copy.setAttribute('width', box.width); copy.setAttribute('height', box.height);
     copy.removeAttribute('tabindex');
     copy.style.background = getComputedStyle(d.body).backgroundColor;
@@ -254,7 +253,7 @@ const char* const kScript = R"js(
     ticks(x0, x1, Math.max(2, Math.floor((R - L) / 90)), '').forEach(function (v) {
       out += '<text class="dim" text-anchor="middle" x="' + p(Math.min(Math.max(X(v), L + 6), R - 10)) + '" y="' + (B + 17) + '">' + esc(num(v, '')) + '</text>';
     });
-    out += '<text class="dim" text-anchor="middle" x="' + p((L + R) / 2) + '" y="' + (H - 3) + '">' + esc(c.x + (c.unit && c.unit !== 'bytes' ? '; ' + c.unit : '')) + '</text>';
+    out += '<text class="dim" text-anchor="middle" x="' + p((L + R) / 2) + '" y="' + (H - 3) + '">' + esc(c.x) + '</text>';
     series.forEach(function (q) {
       var s = q.s, path = '', up = '', down = '', pen = false, dots = '', few = s.x.length <= 40;
       s.x.forEach(function (x, i) {
@@ -353,6 +352,6 @@ const char* const kScript = R"js(
 )js";
 
 // base64 of the SHA-256 of kScript.
-const char* const kScriptHash = "O+5FnLzTk7/CLKie/rUF5VNnDD0hSaQXULNkWWdhaXM=";
+const char* const kScriptHash = "zDRI6CM6Ewl16hrBBEuC8j7rsQ9/Zxpb4rB8xsdJ6h8=";
 
 }  // namespace trainhost::report::html

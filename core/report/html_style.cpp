@@ -50,6 +50,7 @@ figcaption{font-size:13px;margin-top:4px}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:14px 26px}
 .charts figcaption{font-weight:600;color:var(--ink);margin:0}
 .charts figure{min-width:0;margin:0;position:relative}
+.charts .tools{position:absolute;top:0;right:0}
 .plot{min-height:190px}
 .controls{display:none;gap:6px 22px;flex-wrap:wrap;margin:0 0 12px;font-size:13px}
 .controls label{display:flex;gap:8px;align-items:center}

@@ -282,7 +282,7 @@ std::string entries(const planning::PlanResult& v) {
              "<code>" + html::text(n->formula, 200) + "</code>"});
     out += html::details(
         fmt::format("All entries of {}, with formulas ({} entries)", r.source, r.entries.size()),
-        t.str(i ? 25 : 100, i ? 9'000 : 45'000));
+        t.str(i ? 25 : 100, i ? 9'000 : 30'000));
   }
   return out;
 }

@@ -154,11 +154,11 @@ std::string memory_part(const RunRecord& r) {
       for (const JsonValue& part : all->elements)
         for (unsigned n = 1; n <= html_component_count(); ++n)
           if (const auto component = static_cast<Component>(n); part.text_of("name") == name(component))
-            bar.parts.push_back(
-                {html::colour(component), display_name(component),
-                 static_cast<double>(integer_of(part, "bytes")),
-                 fmt::format("{}: {}\n{} bytes", display_name(component),
-                             format_bytes(integer_of(part, "bytes")), format_count(integer_of(part, "bytes")))});
+            bar.parts.push_back({html::colour(component), display_name(component),
+                                 static_cast<double>(integer_of(part, "bytes")),
+                                 fmt::format("{}: {}\n{} bytes", display_name(component),
+                                             format_bytes(integer_of(part, "bytes")),
+                                             format_count(integer_of(part, "bytes")))});
     c.bars.push_back(std::move(bar));
     std::string measured = "", difference = "", exact = html::count(predicted);
     if (const std::optional<std::uint64_t> m = measured_of(t.text_of("tier"))) {
@@ -287,7 +287,8 @@ std::string log_part(const RunRecords& runs) {
       out +=
           heading_of(runs, *r) +
           fmt::format("<pre class=\"log\" tabindex=\"0\" role=\"group\" aria-label=\"log of {}\">{}</pre>\n",
-                      html::text(r->name(), 80), lines_part(r->log(), kLogBytes / runs.size()));
+                      html::text(r->name(), 80),
+                      lines_part(r->log(), kLogBytes / std::max<std::size_t>(runs.size(), 1)));
   return out;
 }
 
@@ -345,6 +346,11 @@ html::Tone tone_of(const RunRecord& r) {
 }
 
 void describe(const RunRecords& runs, html::Page& page) {
+  if (runs.empty()) {
+    page.title = "run";
+    page.answer = "Starting: no step yet";
+    return;
+  }
   if (runs.size() > 1) {
     const RunRecord* best = nullptr;
     double least = std::numeric_limits<double>::infinity();
@@ -381,7 +387,7 @@ void describe(const RunRecords& runs, html::Page& page) {
 }  // namespace
 
 std::size_t points_of_page(std::size_t runs) {
-  return std::clamp<std::size_t>(1000 / std::max<std::size_t>(runs, 1), 30, 400);
+  return std::clamp<std::size_t>(800 / std::max<std::size_t>(runs, 1), 30, 400);
 }
 
 std::vector<LineChart> run_charts(const RunRecords& runs) {
@@ -390,7 +396,7 @@ std::vector<LineChart> run_charts(const RunRecords& runs) {
                                 {"validation", "Validation loss", "step", "", false, true, false, {}, {}},
                                 {"lr", "Learning rate", "step", "", true, false, false, {}, {}},
                                 {"grad_norm", "Gradient norm", "step", "", true, false, true, {}, {}},
-                                {"tokens_per_s", "Speed", "step", "tokens/s", true, false, true, {}, {}},
+                                {"tokens_per_s", "Tokens per second", "step", "", true, false, true, {}, {}},
                                 {"memory", "Memory in use", "step", "bytes", true, false, false, {}, {}}};
   constexpr std::pair<std::size_t, Metric> kCharts[] = {{0, Metric::kLoss},
                                                         {2, Metric::kLr},
@@ -453,7 +459,8 @@ std::string run_update(const RunRecords& runs, const std::vector<LineChart>& mor
   parts["answer"] = page.answer_html();
   for (const Part& p : parts_of(runs)) parts[p.id] = p.html;
   JsonValue out = {{"title", "trainhost: " + page.title + ": " + page.answer}};
-  out["ended"] = std::all_of(runs.begin(), runs.end(), [](const auto& r) { return r->ended(); });
+  out["ended"] =
+      !runs.empty() && std::all_of(runs.begin(), runs.end(), [](const auto& r) { return r->ended(); });
   out["charts"] = charts_json(runs, more);
   out["parts"] = std::move(parts);
   return out.dump();

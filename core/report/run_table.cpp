@@ -45,7 +45,8 @@ Numbers numbers_of(const RunRecord& r) {
 
 std::string loss_text(const std::optional<double>& v) { return v ? fmt::format("{:.4f}", *v) : ""; }
 
-/// "train.steps" -> "40" of a resolved run file: one key per line, tables in brackets.
+/// "train.steps" -> "40" of a resolved run file: one key per line, tables in brackets; keys with their default
+/// are comments. A comment after a value says where it comes from.
 std::map<std::string, std::string> settings_of(const std::string& run_file) {
   std::map<std::string, std::string> out;
   std::string table;
@@ -57,9 +58,12 @@ std::map<std::string, std::string> settings_of(const std::string& run_file) {
       table = line.substr(1, line.find(']') - 1);
       continue;
     }
+    if (line.starts_with("# ")) line.erase(0, 2);
+    if (const std::size_t comment = line.find("  # "); comment != line.npos) line.resize(comment);
+    while (line.ends_with(' ')) line.pop_back();
     const std::size_t equals = line.find(" = ");
-    if (equals != line.npos && line[0] != '#')
-      out[table + "." + line.substr(0, equals)] = line.substr(equals + 3);
+    if (equals == line.npos || line.find(' ') != equals) continue;
+    out[table + "." + line.substr(0, equals)] = line.substr(equals + 3);
   }
   return out;
 }

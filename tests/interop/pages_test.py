@@ -163,7 +163,7 @@ def compare_search(name, dom, j):
 
 
 def script_hash():
-    js = re.search(r'R"js\((.*?)\)js"', open(os.path.join(source, "core/report/html_style.cpp")).read(), re.S).group(1)
+    js = re.search(r'R"js\((.*?)\)js"', open(os.path.join(source, "core/report/html_script.cpp")).read(), re.S).group(1)
     return base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()
 
 
@@ -230,7 +230,7 @@ with tempfile.TemporaryDirectory() as d:
     check(f"a heading sorts: {device[:3]}", device == sorted(device, key=lambda v: int(v[0])) and len(device) > 10)
     check("exact bytes are shown on demand", all(v[1] == f"{int(v[0]):,}" for v in device))
     tip = Dom(text).root.get("data-tip") or ""
-    check(f"a mark has a tooltip of several lines: {tip!r}", " a step\n" in tip and "\\x" not in tip)
+    check(f"a mark has a tooltip of several lines: {tip!r}", " per step\n" in tip and "\\x" not in tip)
     check(f"the console is silent when buttons are pressed: {said}", not said)
 
     # What the checks above are worth: a wrong number, a script that throws and one that was smuggled in are all seen.

@@ -39,6 +39,7 @@ struct TrainArguments {
   std::string resume;      // "" = not given, "auto", or else as without a value
   bool overwrite = false, no_fallback = false;
   bool log_ranks = false;  // rank_N.log of every process
+  std::string live;        // "" = not given, "true" = the default port, or a port
 };
 
 /// `train` with the settings of fine-tuning.
@@ -87,6 +88,12 @@ struct CompareArguments {
   CommonArguments common;
   std::vector<std::string> runs;  // folders, at least one
   std::string html;               // output file; "" = none
+};
+
+struct WatchArguments {
+  CommonArguments common;
+  std::vector<std::string> runs;  // folders, at least one
+  std::uint32_t port = 7070;      // 0 = any free one
 };
 
 struct VerifyArguments {
@@ -226,12 +233,12 @@ struct ManPagesArguments {
 /// std::monostate: --help or --version, already printed.
 using Arguments =
     std::variant<std::monostate, TrainArguments, FinetuneArguments, PlanArguments, SweepArguments,
-                 SearchArguments, CompareArguments, VerifyArguments, GenerateArguments, ChatArguments,
-                 EvalArguments, MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
-                 DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
-                 PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
-                 DoctorArguments, CheckArguments, SchemaArguments, InitArguments, VersionArguments,
-                 HelpArguments, CompletionArguments, CompleteArguments, ManPagesArguments>;
+                 SearchArguments, CompareArguments, WatchArguments, VerifyArguments, GenerateArguments,
+                 ChatArguments, EvalArguments, MergeArguments, DataInfoArguments, DataTokenizeArguments,
+                 DataStatsArguments, DataShowArguments, PluginsListArguments, PluginsInfoArguments,
+                 PluginsNewArguments, PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments,
+                 DevicesArguments, DoctorArguments, CheckArguments, SchemaArguments, InitArguments,
+                 VersionArguments, HelpArguments, CompletionArguments, CompleteArguments, ManPagesArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -244,6 +251,7 @@ Exit run(const PlanArguments& a);
 Exit run(const SweepArguments& a);
 Exit run(const SearchArguments& a);
 Exit run(const CompareArguments& a);
+Exit run(const WatchArguments& a);
 Exit run(const VerifyArguments& a);
 Exit run(const GenerateArguments& a);
 Exit run(const ChatArguments& a);

@@ -126,6 +126,11 @@ void add_training_options(CLI::App* app, TrainArguments* a) {
                 "Exit with code 4 if the requested backend is unavailable, instead of using another.");
   app->add_flag("--log-ranks", a->log_ranks,
                 "Write the messages of every process of the run to rank_N.log in output.dir.");
+  app->add_flag("--live", a->live,
+                "Serve a page of the run on 127.0.0.1 while it goes on; --live=PORT sets the port [7070].")
+      ->check([](const std::string& value) {
+        return value == "true" ? std::string() : whole_number(0, 65535)(value);
+      });
   add_text(*app, "--profile", a->profile, "FILE",
            "Time every operation; write the first steps to FILE as a Chrome trace (ui.perfetto.dev).")
       // `--profile=` would otherwise mean no profile.
@@ -266,6 +271,17 @@ void add_compare(Parser& p) {
       "Example:\n  trainhost compare runs/a runs/b --html compare.html");
   app->add_option("RUN", a->runs, "Compare the runs in these folders.")->required()->option_text("...");
   add_text(*app, "--html", a->html, "FILE", "Write one HTML file with the curves of all runs.");
+  add_common(*app, a->common, 0);
+}
+
+void add_watch(Parser& p) {
+  auto [app, a] = p.add<WatchArguments>(
+      p.root, "watch", "Serve a page of runs that go on or have ended, on 127.0.0.1; read-only.",
+      "Example:\n  trainhost watch runs/a runs/b\n\nCtrl-C ends it.");
+  app->add_option("DIR", a->runs, "Show the runs in these folders.")->required()->option_text("...");
+  app->add_option("--port", a->port, "Serve on this port; 0 = any free one [7070].")
+      ->option_text("PORT")
+      ->check(whole_number(0, 65535));
   add_common(*app, a->common, 0);
 }
 
@@ -640,6 +656,7 @@ void add_commands(Parser& p) {
   add_sweep(p);
   add_search(p);
   add_compare(p);
+  add_watch(p);
   add_verify(p);
   add_generate(p);
   add_chat(p);

@@ -12,6 +12,7 @@
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/store.hpp"
+#include "core/live/live_server.hpp"
 #include "core/report/lr_range_report.hpp"
 #include "core/report/rank_log.hpp"
 #include "core/report/run_files.hpp"
@@ -69,6 +70,7 @@ void reject_options_beside_find_lr(const TrainArguments& a) {
                       : a.overwrite        ? "--overwrite"
                       : !a.profile.empty() ? "--profile"
                       : a.log_ranks        ? "--log-ranks"
+                      : !a.live.empty()    ? "--live"
                       : !a.steps.empty()   ? "--steps"
                                            : nullptr;
   if (!other) return;
@@ -166,10 +168,16 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
   training::RunObserver* observer = &reporter;
   std::optional<report::RankLog> run_log, rank_log;
   std::optional<report::RunFiles> files;
+  std::optional<live::LiveObserver> page;
   if (rank == 0) observer = &run_log.emplace("run.log", name_of_process(), *observer);
   if (a.log_ranks)
     observer = &rank_log.emplace(fmt::format("rank_{}.log", rank), name_of_process(), *observer);
   if (rank == 0) observer = &files.emplace(c.output.report, command_line(), *observer);
+  // Outermost: its last update shows the files that the others have written.
+  if (rank == 0 && !a.live.empty())
+    observer =
+        &page.emplace(a.live == "true" ? live::kDefaultPort : static_cast<std::uint16_t>(std::stoul(a.live)),
+                      command_line(), *observer);
   try {
     return training::train(c, *registry, options, *observer);
   } catch (const Error& e) {

@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(tooltips_keep_their_lines) {
 BOOST_AUTO_TEST_CASE(empty_results_make_pages_without_empty_sections) {
   for (const std::string& page : pages_of({}, {}, {})) {
     BOOST_TEST(unbalanced(page) == "");
-    BOOST_TEST(!page_has(page, "<svg"));
+    BOOST_TEST(!page_has(page.substr(0, page.find("<script>")), "<svg"));
   }
   planning::PlanResult p = test::sample_plan();
   p.timeline.clear();
