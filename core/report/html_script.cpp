@@ -156,7 +156,7 @@ const char* const kScript = R"js(
 
   // Curves of runs, drawn in the width that there is, from {id, title, x, unit, zero, log, noisy, series: [{name, c, x, y,
   // low, high}], limit: {value, label}}.
-  var charts = [], smooth = d.getElementById('smooth'), log = d.getElementById('log');
+  var charts = [], smooth = d.getElementById('smooth'), log = d.getElementById('logscale');
   function units(v) {
     var k = 0, u = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
     while (Math.abs(v) >= 1023.5 && k < 5) { v /= 1024; ++k; }
@@ -352,6 +352,6 @@ const char* const kScript = R"js(
 )js";
 
 // base64 of the SHA-256 of kScript.
-const char* const kScriptHash = "zDRI6CM6Ewl16hrBBEuC8j7rsQ9/Zxpb4rB8xsdJ6h8=";
+const char* const kScriptHash = "dfm7YruQUM5+8ar6CnhU1hei+JQ9ICbnS4gm2809Rgo=";
 
 }  // namespace trainhost::report::html

@@ -86,7 +86,7 @@ std::string numbers_part(const RunRecords& runs) {
 std::string charts_part(const std::vector<LineChart>& charts) {
   std::string out =
       "<div class=\"controls\"><label>Smoothing <input type=\"range\" id=\"smooth\" min=\"0\" max=\"98\" "
-      "value=\"0\"></label><label><input type=\"checkbox\" id=\"log\"> Logarithmic loss</label></div>\n"
+      "value=\"0\"></label><label><input type=\"checkbox\" id=\"logscale\"> Logarithmic loss</label></div>\n"
       "<div id=\"charts\" class=\"charts\">\n";
   for (LineChart c : charts) {
     const std::string id = c.id;

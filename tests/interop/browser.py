@@ -111,7 +111,7 @@ class Browser:
         self.console.clear()
         self.requests.clear()
         self.call("Page.navigate", url=url)
-        self.wait("document.documentElement.getAttribute('data-ready') === '1'")
+        self.wait("document.documentElement && document.documentElement.getAttribute('data-ready') === '1'")
 
     def evaluate(self, expression):
         r = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
