@@ -17,7 +17,7 @@ namespace trainhost::training {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
 // Fields of Event.
 constexpr std::uint32_t kWallTime = 1, kStep = 2, kFileVersion = 3;
 
@@ -31,9 +31,9 @@ std::uint64_t time_of_name(const fs::path& folder) {
   auto time = static_cast<std::uint64_t>(std::max(0.0, seconds_since_epoch()));
   std::error_code ec;
   for (const std::string& name : names_in_directory(folder, ec)) {
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(kEventFilePrefix)) continue;
     std::uint64_t other = 0;
-    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), other);
+    std::from_chars(name.data() + kEventFilePrefix.size(), name.data() + name.size(), other);
     if (other < 9'999'999'999) time = std::max(time, other + 1);
   }
   return time;
@@ -74,7 +74,7 @@ EventFile::EventFile(const fs::path& folder) {
   checkpoint::make_directories(folder);
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {"host"};
-  path_ = folder / fmt::format("{}{:010}.{}.{}.0", kPrefix, time_of_name(folder), host.data(), ::getpid());
+  path_ = folder / fmt::format("{}{:010}.{}.{}.0", kEventFilePrefix, time_of_name(folder), host.data(), ::getpid());
   file_ = checkpoint::create_new(path_);
   ProtobufMessage version;
   version.f64(kWallTime, seconds_since_epoch()).text(kFileVersion, "brain.Event:2");
