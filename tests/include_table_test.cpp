@@ -95,7 +95,7 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
     {"fmt/",
-     {"core/numerics", "core/machine", "core/plugin_validator", "core/process", "core/runfile",
+     {"core/live", "core/numerics", "core/machine", "core/plugin_validator", "core/process", "core/runfile",
       "core/framework_files", "core/data", "core/checkpoint", "core/plugin", "core/planning", "core/training",
       "core/report", "core/verify", "tools", "plugins"}},
 };
