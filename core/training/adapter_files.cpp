@@ -16,11 +16,11 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr const char* kFrozenWeights = "frozen_weights";  // in the metadata of the tensors
-constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kPeftPrefix = "base_model.model.";
 
 /// The name in the file of a tensor of saved_tensors(): adapters have it already.
 std::string name_in_file(std::string_view name) {
-  return std::string(name.starts_with(kPrefix) ? "" : kPrefix) + std::string(name);
+  return std::string(name.starts_with(kPeftPrefix) ? "" : kPeftPrefix) + std::string(name);
 }
 
 /// saved_tensors() with the names of the file.
