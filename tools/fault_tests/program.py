@@ -55,7 +55,8 @@ class Program:
             self.library = compile_library(work)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("FAULT_", "TRAINHOST_"))}
         self.environment.update(TRAINHOST_CACHE=os.path.join(work, "cache"), NO_COLOR="1", LC_ALL="C.UTF-8",
-                                OPENBLAS_NUM_THREADS="1")
+                                OPENBLAS_NUM_THREADS="1",
+                                TRAINHOST_CPU_PRODUCTS="openblas")  # the library cannot change own products
         self.text = os.path.join(work, "text.txt")
         with open(self.text, "w") as f:
             f.write("a quick brown fox jumps over the lazy dog. " * 40)
@@ -122,8 +123,8 @@ class Program:
         """A command line that repeats a run."""
         words = [f"FAULT_{k}={quoted(str(v))}" for k, v in (fault or {}).items()]
         words = words and [*words, f"LD_PRELOAD={self.library}"]
-        return " ".join([*words, f"TRAINHOST_CACHE={self.environment['TRAINHOST_CACHE']}", self.path,
-                         *(quoted(a) for a in arguments)])
+        words += [f"{k}={v}" for k, v in self.environment.items() if k.startswith("TRAINHOST_")]
+        return " ".join([*words, self.path, *(quoted(a) for a in arguments)])
 
     def key_exists(self, key):
         """Whether the run file has this key (TABLE.KEY)."""
