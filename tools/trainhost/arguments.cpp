@@ -113,6 +113,15 @@ Error not_parsed(const CLI::ParseError& e, const std::string& command) {
 
 }  // namespace
 
+/// Leaves out which options exclude each other: CLI11 lists them in the order of their addresses, which
+/// differs from start to start. The message about two such options names them.
+class HelpFormatter : public CLI::Formatter {
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option);
+    return text.substr(0, text.find(" Excludes:"));
+  }
+};
+
 std::string full_name(const CLI::App& app) {
   return app.get_parent() && app.get_parent()->get_parent()
              ? full_name(*app.get_parent()) + " " + app.get_name()
@@ -142,7 +151,8 @@ std::string fitted_help(const std::string& help) {
 }
 
 void declare_commands(Parser& p) {
-  p.root.set_help_flag("-h,--help", "Print this help and exit.");  // commands inherit it
+  p.root.formatter(std::make_shared<HelpFormatter>());  // commands inherit it and what follows
+  p.root.set_help_flag("-h,--help", "Print this help and exit.");
   p.root.set_version_flag("-V,--version", std::string("trainhost ") + TRAINHOST_VERSION,
                           "Print the version and exit.");
   p.root.require_subcommand(0, 1);

@@ -17,7 +17,7 @@ python/bin/pip install -q --no-deps --no-index "$wheel"
 packages=$(python/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 
 # Every library by name: of the wheel, or of a system without further packages.
-bare=' libc.so.6 libm.so.6 libgcc_s.so.1 libstdc++.so.6 ld-linux-x86-64.so.2 libmpi.so.40 '
+bare=' libc.so.6 libm.so.6 libgcc_s.so.1 libstdc++.so.6 ld-linux-x86-64.so.2 libmpi.so.40 libmpich.so.12 '
 for file in $(find "$packages"/trainhost* -type f \( -name '*.so*' -o -path '*/bin/trainhost' \)); do
   for library in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
     [ -e "$packages/trainhost.libs/$library" ] || [[ $bare == *" $library "* ]] ||
