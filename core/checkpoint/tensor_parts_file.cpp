@@ -28,7 +28,7 @@ constexpr std::size_t kRankFileBuffer = 256 << 10;
 constexpr std::uint64_t kRankFileAlignment = 64;
 constexpr std::string_view kExtension = ".safetensors";
 
-/// Reads "word" and whole numbers from the front of a text.
+/// Reads a text from its beginning: each call removes a given word or a whole number.
 struct Scanner {
   std::string_view text;
   bool take(std::string_view word) {

@@ -1,4 +1,5 @@
-// Runs beside each other: the numbers that tell them apart, for a terminal, a page and programs.
+// Compares runs: their results and the settings in which they differ, as a table for a terminal, as rows for
+// a page, and as JSON.
 #pragma once
 #include <memory>
 #include <string>

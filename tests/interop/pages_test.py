@@ -10,7 +10,9 @@ the content security policy names the hash of the script and allows no other scr
 reason) without Chromium; TRAINHOST_CHROMIUM names one, else the usual names are tried.
 """
 
-import base64, hashlib, html.parser, json, os, re, shutil, subprocess, sys, tempfile
+import base64, hashlib, html.parser, json, os, re, subprocess, sys, tempfile
+
+from browser import find_chromium
 
 build, source = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 failures = []
@@ -20,18 +22,6 @@ def check(what, ok):
     if not ok:
         failures.append(what)
         print("seen:" if what.startswith("(on purpose)") else "FAILED:", what)
-
-
-def find_chromium():
-    names = [
-        os.environ.get("TRAINHOST_CHROMIUM"),
-        "chromium",
-        "chromium-headless-shell",
-        "chromium-browser",
-        "google-chrome",
-        "chrome",
-    ]
-    return next((p for p in (shutil.which(n) for n in names if n) if p), None)
 
 
 class Dom(html.parser.HTMLParser):

@@ -1,4 +1,4 @@
-// trainhost compare: runs beside each other, from the files in their folders.
+// trainhost compare: compares the results and settings of runs, which it reads from their folders.
 #include <fmt/format.h>
 
 #include "core/checkpoint/output_file.hpp"
