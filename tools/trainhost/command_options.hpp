@@ -1,6 +1,5 @@
-// The parser CLI11 with the commands of trainhost. Only arguments.cpp, command_options.cpp, command_help.cpp,
-// complete.cpp and man_pages.cpp include this: CLI11 takes 20 s to compile, so they are one unit of the unity
-// build.
+// The parser CLI11 with the commands of trainhost. Only the files of the group `parser` in CMakeLists.txt
+// include this: CLI11 takes 20 s to compile, so they are one unit of the unity build.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
