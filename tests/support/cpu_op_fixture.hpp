@@ -25,6 +25,14 @@ inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
   return v;
 }
 
+/// [rows, cols] as [cols, rows].
+inline Vec transposed(const Vec& v, std::size_t rows, std::size_t cols) {
+  Vec t(v.size());
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < cols; ++c) t[c * rows + r] = v[r * cols + c];
+  return t;
+}
+
 class VectorStorage final : public executor::Storage {
  public:
   void* at(BufferId b) override { return data[b].data(); }

@@ -48,19 +48,8 @@ float widened(std::uint16_t bits) {
 }
 
 /// C[m,n] = A[m,k] B[n,k]^T with both operands rounded first.
-Vec expected_product(const Vec& a, const Vec& b, std::size_t m, std::size_t n, std::size_t k) {
-  const Vec ra = rounded(a), rb = rounded(b);
-  Vec c(m * n);
-  for (std::size_t i = 0; i < m; ++i)
-    for (std::size_t j = 0; j < n; ++j)
-      for (std::size_t p = 0; p < k; ++p) c[i * n + j] += ra[i * k + p] * rb[j * k + p];
-  return c;
-}
-Vec transposed(const Vec& v, std::size_t rows, std::size_t cols) {
-  Vec t(v.size());
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t c = 0; c < cols; ++c) t[c * rows + r] = v[r * cols + c];
-  return t;
+Vec expected_product(const Vec& a, const Vec& b, std::size_t n, std::size_t k) {
+  return reference::linear(rounded(a), rounded(b), {}, {}, n, k);
 }
 
 /// The packed elements of one row or column.
@@ -127,7 +116,7 @@ BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
   const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(cols),
              k = static_cast<std::size_t>(inner);
   const Vec a = random_vec(m * k, 1), b = random_vec(n * k, 2), before = random_vec(m * n, 3);
-  const Vec product = expected_product(a, b, m, n, k);
+  const Vec product = expected_product(a, b, n, k);
   Vec sum = before;
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += product[i];
   for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
@@ -200,8 +189,8 @@ BOOST_AUTO_TEST_CASE(a_linear_layer_and_its_gradients_round_their_operands) {
   const Vec x = random_vec(m * k, 1), w = random_vec(n * k, 2), bias = random_vec(n, 3),
             res = random_vec(m * n, 4);
   const Vec dy = random_vec(m * n, 5), before = random_vec(n * k, 6);
-  Vec y = expected_product(x, w, m, n, k), dx = expected_product(dy, transposed(w, n, k), m, k, n);
-  Vec dw = expected_product(transposed(dy, m, n), transposed(x, m, k), n, k, m);
+  Vec y = expected_product(x, w, n, k), dx = expected_product(dy, transposed(w, n, k), k, n);
+  Vec dw = expected_product(transposed(dy, m, n), transposed(x, m, k), k, m);
   for (std::size_t i = 0; i < m * n; ++i) y[i] += bias[i % n] + res[i];
   for (std::size_t i = 0; i < n * k; ++i) dw[i] += before[i];
   for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {

@@ -24,28 +24,13 @@ struct ProductShape {
   std::size_t m, n, k;
 };
 
-/// C[m,n] = A[m,k] B[n,k]^T (+ before), in double.
-Vec sums_in_double(const Vec& a, const Vec& b, const ProductShape& s, const Vec& before) {
-  Vec c = before.empty() ? Vec(s.m * s.n) : before;
-  for (std::size_t i = 0; i < s.m; ++i)
-    for (std::size_t j = 0; j < s.n; ++j)
-      for (std::size_t p = 0; p < s.k; ++p) c[i * s.n + j] += a[i * s.k + p] * b[j * s.k + p];
-  return c;
-}
-Vec with_axes_swapped(const Vec& v, std::size_t rows, std::size_t cols) {
-  Vec t(v.size());
-  for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t j = 0; j < cols; ++j) t[j * rows + i] = v[i * cols + j];
-  return t;
-}
-
 /// A large product whose operands are read as they are (way 0), or transposed: bit 0 the left, bit 1 the
 /// right one.
 Vec large_result(OneOp& one, const ProductShape& s, const Vec& a, const Vec& b, int way, const Vec& before) {
   const bool ta = way & 1, tb = way & 2;
   one.prepare();
-  const BufferId ab = one.buffer(s.m, s.k, ta ? with_axes_swapped(a, s.m, s.k) : a),
-                 bb = one.buffer(s.n, s.k, tb ? with_axes_swapped(b, s.n, s.k) : b),
+  const BufferId ab = one.buffer(s.m, s.k, ta ? transposed(a, s.m, s.k) : a),
+                 bb = one.buffer(s.n, s.k, tb ? transposed(b, s.n, s.k) : b),
                  cb = one.buffer(s.m, s.n, before);
   cpu::OpContext& e = one.context();
   cpu::large_product(e, s.m, s.n, s.k, {e.f32(ab), ta ? s.m : s.k, ta}, {e.f32(bb), tb ? s.n : s.k, tb},
@@ -62,7 +47,8 @@ BOOST_AUTO_TEST_CASE(random_shapes_match_sums_in_double) {
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const ProductShape& s = shapes[i];
     const Vec a = random_vec(s.m * s.k, 1), b = random_vec(s.n * s.k, 2),
-              before = i % 2 ? random_vec(s.m * s.n, 3) : Vec{}, want = sums_in_double(a, b, s, before);
+              before = i % 2 ? random_vec(s.m * s.n, 3) : Vec{},
+              want = reference::linear(a, b, {}, before, s.n, s.k);
     for (const cpu::Kernels* t : all_kernels())
       BOOST_TEST_CONTEXT(t->name << " " << s.m << " " << s.n << " " << s.k) {
         Vec first;

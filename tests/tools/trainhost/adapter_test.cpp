@@ -63,6 +63,18 @@ std::vector<std::string> continued(const fs::path& folder, const fs::path& out,
   return w;
 }
 
+/// Trains an adapter with these settings into `dir`. The plan is exact, and its memory is what was measured.
+void uses_the_memory_of_its_plan(const fs::path& dir, const std::vector<std::string>& settings) {
+  const Outcome r = run_program(lora_run(dir, settings));
+  std::string what;
+  for (const std::string& s : settings) what += s + " ";
+  BOOST_REQUIRE_MESSAGE(r.code == 0, what << r.err);
+  const json done = done_of(r.out), m = done["memory"];
+  BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"], what);
+  BOOST_TEST(done["plan"]["estimates"][0]["kind"] == "exact", what);
+  BOOST_TEST(m["predicted_bytes"] == done["plan"]["estimates"][0]["total_bytes"], what);
+}
+
 /// The adapter of PEFT with other values of adapter_config.json; null removes a key.
 fs::path changed_adapter(const TemporaryDirectory& tmp, const json& changes) {
   json config = json::parse(read_file(kRuns / "lora/adapter_config.json"));
@@ -102,14 +114,7 @@ BOOST_AUTO_TEST_CASE(memory_is_predicted_to_the_byte_for_every_kind_of_adapter) 
         "train.grad_accum=" + any({"1", "2"}),
         "optimizer.name=" + any({"adamw", "sgd", "sgd-momentum", "lion", "adafactor", "muon", "adamw-8bit"}),
         "train.steps=2"};
-    const Outcome r = run_program(lora_run(tmp.path() / "out", settings));
-    std::string what;
-    for (const std::string& s : settings) what += s + " ";
-    BOOST_REQUIRE_MESSAGE(r.code == 0, what << r.err);
-    const json done = done_of(r.out), m = done["memory"];
-    BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"], what);
-    BOOST_TEST(done["plan"]["estimates"][0]["kind"] == "exact", what);
-    BOOST_TEST(m["predicted_bytes"] == done["plan"]["estimates"][0]["total_bytes"], what);
+    uses_the_memory_of_its_plan(tmp.path() / "out", settings);
   }
 }
 
@@ -151,13 +156,7 @@ BOOST_AUTO_TEST_CASE(modules_to_save_are_trained_saved_and_merged) {
         "train.recompute=" + any({"none", "full"}),
         "optimizer.name=" + any({"adamw", "lion", "adafactor", "adamw-8bit"}),
         "train.steps=2"};
-    const Outcome r = run_program(lora_run(tmp.path() / ("m" + std::to_string(i)), settings));
-    std::string what;
-    for (const std::string& s : settings) what += s + " ";
-    BOOST_REQUIRE_MESSAGE(r.code == 0, what << r.err);
-    const json done = done_of(r.out), m = done["memory"];
-    BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"], what);
-    BOOST_TEST(done["plan"]["estimates"][0]["kind"] == "exact", what);
+    uses_the_memory_of_its_plan(tmp.path() / ("m" + std::to_string(i)), settings);
   }
   const std::vector<std::string> settings = {"train.steps=6", "output.checkpoint_every=2",
                                              "optimizer.schedule=constant", "model.tie_word_embeddings=false",
