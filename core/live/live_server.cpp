@@ -114,7 +114,7 @@ class LiveServer::Server {
   }
 
   void serve() noexcept {
-    // Of this thread alone: Linux has a priority for each.
+    // Linux has a priority per thread: this changes that of the server alone.
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
     try {
       context_.run();
@@ -188,13 +188,13 @@ class LiveServer::Server {
         "Connection: close\r\n\r\nretry: 3000\n\n";
     r->waiting = message_.empty() ? make_message() : message_;
     write(r);
-    // Nothing is expected; the end of the reader is noticed.
+    // A reader of events sends nothing more: this read ends when the reader has gone.
     asio::async_read(r->stream.socket(), asio::buffer(drain_), [this, r](error_code, std::size_t) {
       if (readers_.count(r)) close(r);
     });
   }
 
-  /// Sends r->sending, then what has come in the meantime: the newest message alone.
+  /// Sends r->sending, then, of the messages made in the meantime, the newest.
   void write(const Pointer& r) {
     r->stream.expires_after(30s);
     asio::async_write(r->stream, asio::buffer(r->sending), [this, r](error_code error, std::size_t) {

@@ -83,8 +83,7 @@ JsonValue RunCurves::json() const {
     const auto value = [](const Part& p, double v) {
       return p.count ? JsonValue(six_digits(v)) : JsonValue();
     };
-    // What a run sets itself has no noise: its mean says all.
-    const bool range = per_group_ > 1 && m != Metric::kLr && m != Metric::kMemory;
+    const bool range = per_group_ > 1 && is_noisy(m);
     for (const Group& g : groups_) {
       const Part& p = g.parts[at];
       y.push_back(value(p, p.mean()));

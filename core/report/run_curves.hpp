@@ -14,6 +14,10 @@ namespace trainhost::report {
 enum class Metric { kLoss, kGradNorm, kTokensPerS, kLr, kMemory };
 inline constexpr std::array kMetrics = {Metric::kLoss, Metric::kGradNorm, Metric::kTokensPerS, Metric::kLr,
                                         Metric::kMemory};
+/// Whether values differ from step to step, so that a group needs its range beside the mean: not the learning
+/// rate and the memory, which the run itself sets.
+constexpr bool is_noisy(Metric m) { return m != Metric::kLr && m != Metric::kMemory; }
+
 /// The key in the events of metrics.jsonl: "loss", "grad_norm", "tokens_per_s", "lr", "memory_bytes".
 const char* key_of(Metric m);
 

@@ -37,8 +37,7 @@ html::Line line_of(const RunRecord& r, Metric m, std::string css, std::string na
     l.low.push_back(p.count ? p.least : kNoValue), l.high.push_back(p.count ? p.most : kNoValue);
     range = range || p.count > 1;
   }
-  // What a run sets itself has no noise.
-  if (!range || m == Metric::kLr || m == Metric::kMemory) l.low.clear(), l.high.clear();
+  if (!range || !is_noisy(m)) l.low.clear(), l.high.clear();
   return l;
 }
 
@@ -464,14 +463,6 @@ std::string run_update(const RunRecords& runs, const std::vector<LineChart>& mor
   out["charts"] = charts_json(runs, more);
   out["parts"] = std::move(parts);
   return out.dump();
-}
-
-std::string compare_svg(const RunRecords& runs) {
-  const std::vector<LineChart> charts = run_charts(runs);
-  const LineChart* chosen = charts.empty() ? nullptr : &charts.front();
-  for (const LineChart& c : charts)
-    if (c.id == "validation") chosen = &c;
-  return chosen ? draw(*chosen) : "";
 }
 
 }  // namespace trainhost::report

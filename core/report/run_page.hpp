@@ -15,15 +15,12 @@ std::vector<html::LineChart> run_charts(const RunRecords& runs);
 /// Points of each curve for a page of `runs` runs that is to stay below 300 KB.
 std::size_t points_of_page(std::size_t runs);
 
-/// The whole page. `live`: it asks its server for updates; `more`: further charts. `command`: that created
-/// it.
+/// The whole page. `live`: it asks its server for updates; `more`: further charts. `command`: the
+/// command line that created it.
 std::string run_html(const RunRecords& runs, const std::string& command, bool live = false,
                      const std::vector<html::LineChart>& more = {});
 /// What has changed on a live page, as the JSON text that the script reads: {"title", "ended", "charts",
 /// "parts": {id: HTML}}.
 std::string run_update(const RunRecords& runs, const std::vector<html::LineChart>& more);
-
-/// Of `compare --svg`: the validation loss where a run has one, else the loss.
-std::string compare_svg(const RunRecords& runs);
 
 }  // namespace trainhost::report

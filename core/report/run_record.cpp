@@ -28,7 +28,7 @@ constexpr std::size_t kBlock = 1 << 20, kLongestLine = 16 << 20, kEvents = 60, k
                       kLogLines = 80, kSamples = 20;
 constexpr std::uint64_t kMostBytes = 1 << 20;  // of the other files
 
-/// The number behind `"key":`; NaN if there is none or it is null.
+/// The number after `"key":`; NaN if there is none or it is null.
 double number_of(std::string_view line, std::string_view key) {
   const std::size_t at = line.find(key);
   double v = std::numeric_limits<double>::quiet_NaN();

@@ -25,7 +25,7 @@ namespace trainhost::training {
 
 namespace fs = std::filesystem;
 
-/// Of the timeline in the start event. A step of a large model has thousands of phases.
+/// Most phases of the memory timeline in the start event; a step of a large model has thousands.
 constexpr std::size_t kTimelinePhases = 80;
 
 /// The trainer is chosen first, because budgets and the meaning of "fits" depend on it.
