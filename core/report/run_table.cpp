@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -45,8 +46,18 @@ Numbers numbers_of(const RunRecord& r) {
 
 std::string loss_text(const std::optional<double>& v) { return v ? fmt::format("{:.4f}", *v) : ""; }
 
-/// "train.steps" -> "40" of a resolved run file: one key per line, tables in brackets; keys with their default
-/// are comments. A comment after a value says where it comes from.
+/// A number in one spelling, so that 4e-3 and 0.004 are the same setting; other values as they are.
+std::string one_spelling(const std::string& value) {
+  double number = 0;
+  const char* const end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  return error == std::errc{} && stop == end && value.find_first_of(".eE") != value.npos
+             ? fmt::format("{}", number)
+             : value;
+}
+
+/// "train.steps" -> "40" of a resolved run file: one key per line, tables in brackets; keys with their
+/// default are comments. A comment after a value says where it comes from.
 std::map<std::string, std::string> settings_of(const std::string& run_file) {
   std::map<std::string, std::string> out;
   std::string table;
@@ -63,7 +74,7 @@ std::map<std::string, std::string> settings_of(const std::string& run_file) {
     while (line.ends_with(' ')) line.pop_back();
     const std::size_t equals = line.find(" = ");
     if (equals == line.npos || line.find(' ') != equals) continue;
-    out[table + "." + line.substr(0, equals)] = line.substr(equals + 3);
+    out[table + "." + line.substr(0, equals)] = one_spelling(line.substr(equals + 3));
   }
   return out;
 }
@@ -107,7 +118,7 @@ std::string compare_table(const RunRecords& runs, const Terminal& t) {
   Table table("nlrrrrrrrr");
   const auto rows = run_rows(runs);
   for (const auto& row : rows) table.row(row);
-  Fit fit{t.width, {6, 8, 9, 7, 3}, rows.front()};
+  Fit fit{line_width(t), {6, 8, 9, 7, 3}, rows.front()};
   std::string out = table.str(fit);
   const auto different = differing_settings(runs);
   if (different.empty()) return out;
@@ -116,7 +127,7 @@ std::string compare_table(const RunRecords& runs, const Terminal& t) {
   for (const auto& r : runs) headings.push_back(escaped(r->name(), 80));
   settings.row(headings);
   for (const auto& row : different) settings.row(row);
-  Fit fit_settings{t.width, {}, headings};
+  Fit fit_settings{line_width(t), {}, headings};
   return out + "\n" + settings.str(fit_settings);
 }
 

@@ -54,7 +54,8 @@ fs::path run_folder(const fs::path& dir, const std::string& name, std::uint64_t 
   std::string text = start_line(name, steps);
   for (std::uint64_t s = 1; s <= steps; ++s) text += step_line(s, 5.0 / static_cast<double>(s));
   append(dir / "metrics.jsonl", text + R"({"event":"eval","step":2,"loss":2.5,"tokens":9})" + "\n");
-  append(dir / "run.toml", "[train]\nsteps = " + std::to_string(steps) + "  # run.toml\nseed = 1\n# micro_batch = 8\n");
+  append(dir / "run.toml",
+         "[train]\nsteps = " + std::to_string(steps) + "  # run.toml\nseed = 1\n# micro_batch = 8\n");
   append(dir / "run.log", "2026-11-27T11:46:19.123Z first line of " + name + "\n");
   append(dir / "samples.jsonl", json{{"step", steps}, {"text", "once " + name}}.dump() + "\n");
   append(dir / "environment.json", json{{"host", name}, {"variables", {{"OMP_NUM_THREADS", "2"}}}}.dump());
@@ -193,8 +194,13 @@ BOOST_AUTO_TEST_CASE(pages_stay_below_their_limit_whatever_the_runs_contain) {
 
 BOOST_AUTO_TEST_CASE(compare_states_results_and_the_settings_that_differ) {
   test::TemporaryDirectory tmp;
-  const auto runs = records({run_folder(tmp / "a", "m", 10), run_folder(tmp / "b", "m", 20)});
+  const std::vector<fs::path> folders = {run_folder(tmp / "a", "m", 10), run_folder(tmp / "b", "m", 20)};
+  append(folders[0] / "run.toml", "[optimizer]\n# lr = 4e-3\neps = 1e-8\n");
+  append(folders[1] / "run.toml", "[optimizer]\nlr = 0.004  # --set\neps = 1e-6\n");
+  const auto runs = records(folders);
   const std::string table = report::compare_table(runs, report::Terminal{});
+  BOOST_TEST(!shows(table, "optimizer.lr"), table);  // the same number in another spelling
+  BOOST_TEST(shows(table, "1e-06"), table);
   for (const char* text : {"10/10", "20/20", "0.5000", "0.2500", "train.steps"})
     BOOST_TEST(shows(table, text), table);
   BOOST_TEST(!shows(table, "train.seed"));
@@ -203,8 +209,9 @@ BOOST_AUTO_TEST_CASE(compare_states_results_and_the_settings_that_differ) {
   BOOST_TEST(j["schema"] == "trainhost.compare/1");
   BOOST_TEST(j["runs"][1]["loss"] == 0.25);
   BOOST_TEST(j["runs"][1]["curves"]["loss"]["y"].size() == 20u);
-  BOOST_TEST(j["differences"][0]["key"] == "train.steps");
-  BOOST_TEST(j["differences"][0]["values"][1] == "20");
+  BOOST_TEST(j["differences"].size() == 2u);
+  BOOST_TEST(j["differences"][1]["key"] == "train.steps");
+  BOOST_TEST(j["differences"][1]["values"][1] == "20");
 }
 
 BOOST_AUTO_TEST_CASE(a_run_without_steps_or_other_files_has_a_page) {
