@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/collectives.hpp"
@@ -20,6 +21,7 @@ namespace trainhost::mpi {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int kQuestionTag = 1;                      // messages of collectives have 0
 constexpr std::uint64_t kLargestMessage = 1u << 30;  // MPI counts in int
 
 const char* operation_name(std::uint32_t kind) {
@@ -369,30 +371,44 @@ void Ranks::receive(std::uint32_t from, void* data, std::uint64_t bytes) {
   }
 }
 
-/// After a timeout: tells the other ranks that this one waits, and returns for each rank whether it has said
-/// the same within two seconds. A rank that hangs says nothing.
-std::vector<bool> Ranks::ranks_that_wait() const {
-  constexpr int kWaitsTag = 1;  // collectives have 0
-  constexpr std::chrono::seconds kTurn{2};
-  static const char kWaits = 1;
-  for (std::uint32_t r = 0; r < ranks_; ++r) {
-    if (r == rank_) continue;
-    MPI_Request sent;
-    MPI_Isend(&kWaits, 1, MPI_CHAR, static_cast<int>(r), kWaitsTag, MPI_COMM_WORLD, &sent);
-    MPI_Request_free(&sent);
-  }
-  std::vector<bool> waiting(ranks_);
-  for (const auto end = Clock::now() + kTurn; Clock::now() < end && abort_ < 0;) {
+void Ranks::send_question(std::uint32_t to, const Question& q) {
+  questions_.push_back(q);  // kept until it is sent, which MPI does not say after MPI_Request_free()
+  MPI_Request sent;
+  MPI_Isend(&questions_.back(), sizeof q, MPI_BYTE, static_cast<int>(to), kQuestionTag, MPI_COMM_WORLD,
+            &sent);
+  MPI_Request_free(&sent);
+}
+
+/// Answers the questions that have arrived. Returns the ranks that have answered question `number` of this
+/// one.
+std::vector<bool> Ranks::answer_questions(std::uint64_t number) {
+  std::vector<bool> answered(ranks_);
+  for (;;) {
     int here = 0;
     MPI_Status from;
-    MPI_Iprobe(MPI_ANY_SOURCE, kWaitsTag, MPI_COMM_WORLD, &here, &from);
-    if (!here) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      continue;
-    }
-    char ignored;
-    MPI_Recv(&ignored, 1, MPI_CHAR, from.MPI_SOURCE, kWaitsTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    waiting[static_cast<std::size_t>(from.MPI_SOURCE)] = true;
+    MPI_Iprobe(MPI_ANY_SOURCE, kQuestionTag, MPI_COMM_WORLD, &here, &from);
+    if (!here) return answered;
+    Question q;
+    MPI_Recv(&q, sizeof q, MPI_BYTE, from.MPI_SOURCE, kQuestionTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (!q.answer)
+      send_question(static_cast<std::uint32_t>(from.MPI_SOURCE), {q.number, true});
+    else if (q.number == number)
+      answered[static_cast<std::size_t>(from.MPI_SOURCE)] = true;
+  }
+}
+
+/// After a timeout: the ranks that wait for messages too. A rank that hangs does not answer within two
+/// seconds.
+std::vector<bool> Ranks::ranks_that_wait() {
+  constexpr std::chrono::seconds kTurn{2};
+  const std::uint64_t number = ++last_question_;
+  for (std::uint32_t r = 0; r < ranks_; ++r)
+    if (r != rank_) send_question(r, {number, false});
+  std::vector<bool> waiting(ranks_);
+  for (const auto end = Clock::now() + kTurn; Clock::now() < end && abort_ < 0;) {
+    const std::vector<bool> answered = answer_questions(number);
+    for (std::uint32_t r = 0; r < ranks_; ++r) waiting[r] = waiting[r] || answered[r];
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return waiting;
 }
@@ -400,7 +416,8 @@ std::vector<bool> Ranks::ranks_that_wait() const {
 /// MPI_Waitall() would occupy a core that computes. While nobody waits, this thread sleeps between its looks
 /// at the messages.
 void Ranks::finish_messages() {
-  const auto begin = Clock::now();
+  auto begin = Clock::now(), looked = begin;
+  bool trusts = true;  // the ranks that wait too
   for (;;) {
     int all = 0;
     const int error =
@@ -424,12 +441,18 @@ void Ranks::finish_messages() {
         return std::find(ranks.begin(), ranks.end(), true) != ranks.end();
       };
       if (!any(missing)) continue;  // the last messages have arrived since MPI_Testall()
-      // A missing rank that waits itself is not the cause: the message names the others, if there are any.
+      // A missing rank that waits itself is not the cause: the message names the others. If there are none, a
+      // missing rank waits for the cause and names it when its time is over, which may have begun later.
       const std::vector<bool> waiting = ranks_that_wait();
       std::vector<bool> hanging = missing;
       for (std::uint32_t r = 0; r < ranks_; ++r)
         if (waiting[r]) hanging[r] = false;
-      if (any(hanging)) missing = hanging;
+      if (any(hanging)) {
+        missing = hanging;
+      } else if (std::exchange(trusts, false)) {
+        begin = Clock::now();
+        continue;
+      }
       std::string of;
       for (std::uint32_t r = 0; r < ranks_; ++r)
         if (missing[r]) of += (of.empty() ? "" : ", ") + std::to_string(r);
@@ -437,6 +460,8 @@ void Ranks::finish_messages() {
           TH_E_IO, "waited " + std::to_string(timeout_ms_ / 1000) + " s in " + running_ + " for rank " + of,
           "see whether that process runs; parallel.timeout sets the time");
     }
+    if (const auto now = Clock::now(); now - looked > std::chrono::milliseconds(100))
+      looked = now, answer_questions(0);
     if (awaited_)
       std::this_thread::yield();
     else

@@ -50,7 +50,15 @@ class Ranks {
   void send(std::uint32_t to, const void* data, std::uint64_t bytes);
   void receive(std::uint32_t from, void* data, std::uint64_t bytes);
   void finish_messages();
-  std::vector<bool> ranks_that_wait() const;
+  /// After a timeout a rank asks the others whether they wait too. `number`: of the question
+  /// of a rank, so that an answer to an earlier one is recognised.
+  struct Question {
+    std::uint64_t number;
+    bool answer;
+  };
+  void send_question(std::uint32_t to, const Question& q);
+  std::vector<bool> answer_questions(std::uint64_t number);
+  std::vector<bool> ranks_that_wait();
   void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in);
 
   const std::uint64_t timeout_ms_;
@@ -61,6 +69,8 @@ class Ranks {
   std::vector<MPI_Request> messages_;
   std::vector<std::uint32_t> peers_;
   const char* running_ = "";
+  std::deque<Question> questions_;   // sent; a deque does not move them
+  std::uint64_t last_question_ = 0;  // of this rank
 
   std::mutex mutex_;
   std::condition_variable started_, finished_;

@@ -38,6 +38,16 @@ BOOST_DATA_TEST_CASE(a_rank_that_stops_in_a_call_of_mpi_ends_the_job, boost::uni
   BOOST_TEST(has(r.err, "trainhost: rank 0 on "), r.err);
 }
 
+// Their time is over before that of rank 0, which waits for rank 1 and names it.
+BOOST_AUTO_TEST_CASE(a_rank_is_not_named_by_those_that_wait_for_one_that_waits) {
+  RunOptions o = under_mpirun(4);
+  o.program = TRAINHOST_RANK_PROGRAM;
+  const Outcome r = run_program({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins", "1", "0", "late"}, o);
+  BOOST_TEST(r.code != 0);
+  BOOST_TEST(has(r.err, "waited 3 s in all_reduce for rank 1"), r.err);
+  BOOST_TEST(!has(r.err, "for rank 0"), r.err);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(mpich, *boost::unit_test::precondition(has_mpich))

@@ -1,17 +1,20 @@
 // One rank of plugins/mpi/collectives_test: started by mpirun, runs random collectives through the plugin and
 // compares every element with a plain loop over what all ranks had. The ranks draw the same numbers, so each
 // knows the others'.
-//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize]
-// The last argument: rank 1 stops before that call of MPI, for which the others then wait.
+//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize|late]
+// The last argument: rank 1 stops before that call of MPI, for which the others then wait. late: of 4 ranks,
+// rank 1 stops before a sum with rank 0, which comes 2.5 s late; the others wait for rank 0 alone.
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/plugin/registry.hpp"
@@ -112,7 +115,9 @@ int run(int argc, char** argv) {
   plugin::Registry registry({argv[1]}, {});
   registry.scan();
   stop_before("init");
-  const auto ranks = registry.communicator("mpi").connect(stops.empty() ? 20000 : 1000);
+  const auto ranks = registry.communicator("mpi").connect(stops.empty()     ? 20000
+                                                          : stops == "late" ? 3000
+                                                                            : 1000);
   const std::uint32_t n = ranks->ranks(), rank = ranks->rank();
   std::mt19937_64 random(static_cast<std::uint64_t>(std::atoll(argv[2])));
   std::vector<Check> started;
@@ -135,6 +140,18 @@ int run(int argc, char** argv) {
     started.clear();
     return true;
   };
+  if (stops == "late") {
+    stop_before("late");
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    float values[8] = {};
+    Collective c;
+    c.dtype = DType::kF32, c.data = values, c.count = c.piece = 1;
+    c.scratch = values + 4, c.scratch_bytes = 16;
+    c.kind = CollectiveKind::kAllReduce, c.group = {2, 1};
+    ranks->wait(ranks->start(c));
+    c.kind = CollectiveKind::kBroadcast, c.group = {};
+    ranks->wait(ranks->start(c));
+  }
   const int operations = std::atoi(argv[3]);
   for (int o = 0; o < operations; ++o) {
     constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kI32, DType::kBF16, DType::kU8};
