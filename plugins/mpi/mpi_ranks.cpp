@@ -23,6 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kQuestionTag = 1;                      // messages of collectives have 0
 constexpr std::uint64_t kLargestMessage = 1u << 30;  // MPI counts in int
+constexpr std::chrono::milliseconds kTurn{1500};     // rank 0 prints first: usually one message appears
 
 const char* operation_name(std::uint32_t kind) {
   switch (kind) {
@@ -144,30 +145,40 @@ Ranks::Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank)
 }
 
 Ranks::~Ranks() {
+  std::string why;
   {
     std::unique_lock lock(mutex_);
-    ends_ = true;
+    const bool failed = !failure_.empty();  // the caller knows
+    ends_ = awaited_ = true;
     started_.notify_one();
     finished_.wait(lock, [this] { return left_queue_; });  // finish_messages() has a time limit
-    wait_or_end_process(lock, ended_, "MPI_Finalize");
+    if (!failed) why = failure_;
+    if (why.empty()) wait_or_end_process(lock, ended_, "MPI_Finalize");
   }
+  if (!why.empty()) end_process(why);
   worker_.join();
 }
 
 /// Waits for the worker inside a call of MPI that other processes have to make too, and that nothing can end
-/// but the process. The launcher then ends the others. Rank 0 prints first, so that usually one message
-/// appears.
+/// but the process. The launcher then ends the others.
 void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in) {
   if (timeout_ms_ == 0) return finished_.wait(lock, [&] { return done; });
   if (finished_.wait_for(lock, std::chrono::milliseconds(timeout_ms_), [&] { return done; })) return;
-  constexpr std::chrono::milliseconds kTurn{1500};
   if (launched_rank_ > 0 && finished_.wait_for(lock, kTurn, [&] { return done; })) return;
+  print_and_exit("waited " + std::to_string(timeout_ms_ / 1000) + " s in " + in +
+                 " for other ranks (see whether all of them run; parallel.timeout sets the time)");
+}
+
+/// After a rank has not come to the end of the job.
+void Ranks::end_process(const std::string& why) {
+  if (launched_rank_ > 0) std::this_thread::sleep_for(kTurn);
+  print_and_exit(why + " (see whether that process runs; parallel.timeout sets the time)");
+}
+
+void Ranks::print_and_exit(const std::string& why) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
-  std::fprintf(stderr,
-               "trainhost: rank %u on %s: waited %llu s in %s for other ranks (see whether all of them run; "
-               "parallel.timeout sets the time)\n",
-               launched_rank_, host, static_cast<unsigned long long>(timeout_ms_ / 1000), in);
+  std::fprintf(stderr, "trainhost: rank %u on %s: %s\n", launched_rank_, host, why.c_str());
   std::fflush(stderr);
   std::_Exit(1);
 }
@@ -227,9 +238,22 @@ void Ranks::work() {
       failure_ = failed;
     finished_.notify_all();
   }
+  // After a failure the others do not come: MPI_Finalize() would wait for them. So all ranks meet before it,
+  // with a time limit and the name of a rank that is missing; mpirun (Open MPI with PMIx 4.2) sometimes hangs
+  // if it has to end processes that wait in MPI_Finalize().
+  if (connected_ && failure_.empty()) {
+    lock.unlock();
+    std::string failed;
+    try {
+      meet("MPI_Finalize");
+    } catch (const std::exception& e) {
+      failed = e.what();
+    }
+    lock.lock();
+    failure_ = failed;
+  }
   left_queue_ = true;
   finished_.notify_all();
-  // After a failure the others do not come: MPI_Finalize() would wait for them.
   if (connected_ && failure_.empty()) {
     lock.unlock();
     MPI_Finalize();
@@ -351,6 +375,15 @@ void Ranks::broadcast(const th_collective& c, std::uint64_t size) {
   else
     for (std::uint32_t r = 0; r < here.count; ++r)
       if (r != here.number) send(here.rank(r), c.data, c.count * size);
+  finish_messages();
+}
+
+/// Waits until all ranks are here.
+void Ranks::meet(const char* before) {
+  running_ = before;
+  std::vector<std::byte> bytes(ranks_ + 1);
+  for (std::uint32_t r = 0; r < ranks_; ++r)
+    if (r != rank_) receive(r, &bytes[r], 1), send(r, &bytes[ranks_], 1);
   finish_messages();
 }
 

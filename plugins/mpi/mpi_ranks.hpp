@@ -47,6 +47,7 @@ class Ranks {
   void reduce_scatter(const th_collective& c, std::uint64_t size);
   void all_gather(const th_collective& c, std::uint64_t size);
   void broadcast(const th_collective& c, std::uint64_t size);
+  void meet(const char* before);
   void send(std::uint32_t to, const void* data, std::uint64_t bytes);
   void receive(std::uint32_t from, void* data, std::uint64_t bytes);
   void finish_messages();
@@ -60,6 +61,8 @@ class Ranks {
   std::vector<bool> answer_questions(std::uint64_t number);
   std::vector<bool> ranks_that_wait();
   void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in);
+  [[noreturn]] void end_process(const std::string& why);
+  [[noreturn]] void print_and_exit(const std::string& why);
 
   const std::uint64_t timeout_ms_;
   const std::uint32_t launched_rank_;

@@ -28,11 +28,12 @@ struct Outcome {
 };
 
 struct RunOptions {
-  std::filesystem::path directory;                                  // working directory
-  std::map<std::string, std::string> environment;                   // added
-  std::vector<std::string> launcher;                                // its command before that of the program
-  std::string program;                                              // another one than trainhost
-  std::filesystem::path stdout_to;                                  // a file in place of Outcome::out
+  std::filesystem::path directory;                 // working directory
+  std::map<std::string, std::string> environment;  // added
+  std::vector<std::string> launcher;               // its command before that of the program
+  std::string program;                             // another one than trainhost
+  std::filesystem::path stdout_to;                 // a file in place of Outcome::out
+  std::chrono::seconds limit{300};                 // then it is killed, and Outcome::err says so
   std::function<void(pid_t, const std::string& out_so_far)> watch;  // called as output arrives
   std::function<void(pid_t, const std::string& err_so_far)> watch_err;
 };
@@ -50,6 +51,7 @@ inline Outcome run_program(const std::vector<std::string>& words, const RunOptio
   for (std::string& w : all) argv.push_back(w.data());
   argv.push_back(nullptr);
   pid_t pid = fork();
+  if (pid < 0) return {};
   if (pid == 0) {
     dup2(o.stdout_to.empty() ? out[1] : open(o.stdout_to.c_str(), O_WRONLY), 1);
     dup2(err[1], 2);
@@ -67,6 +69,11 @@ inline Outcome run_program(const std::vector<std::string>& words, const RunOptio
   pollfd fds[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
   for (int open_ends = 2; open_ends > 0;) {
     if (poll(fds, 2, 1000) < 0) break;
+    if (std::chrono::steady_clock::now() - begin > o.limit) {
+      kill(pid, SIGKILL);
+      r.err += "\nkilled by the test after " + std::to_string(o.limit.count()) + " s\n";
+      break;  // what it has started may keep the pipes open
+    }
     for (int i = 0; i < 2; ++i) {
       if (fds[i].fd < 0 || !(fds[i].revents & (POLLIN | POLLHUP))) continue;
       char buffer[65536];
