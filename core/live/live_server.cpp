@@ -1,6 +1,7 @@
 // See live_server.hpp.
 #include "core/live/live_server.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
+#include "core/live/live_request.hpp"
 #include "core/live/machine_use.hpp"
 #include "core/report/run_page.hpp"
 
@@ -36,12 +38,8 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostReaders = 64;
 constexpr auto kInterval = 1s;
 
-/// Whether a request is for this machine: the name before the port.
-bool names_this_machine(beast::string_view host) {
-  for (const beast::string_view name : {"127.0.0.1", "localhost", "[::1]"})
-    if (host.starts_with(name) && (host.size() == name.size() || host[name.size()] == ':')) return true;
-  return false;
-}
+/// Programs that this process starts do not get the socket: the port would stay in use with them.
+void close_on_exec(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
 }  // namespace
 
@@ -57,7 +55,12 @@ class LiveServer::Server {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { serve(); });
+    try {
+      thread_ = std::thread([this] { serve(); });
+    } catch (const std::system_error& e) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw run_error(std::string("cannot start a thread: ") + e.what());
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
@@ -85,7 +88,7 @@ class LiveServer::Server {
     explicit Reader(tcp::socket socket) : stream(std::move(socket)) {}
     beast::tcp_stream stream;
     beast::flat_buffer buffer;
-    http::request_parser<http::empty_body> parser;
+    RequestParser parser;
     http::response<http::string_body> response;
     std::string sending, waiting;  // of a reader of events
     bool events = false;
@@ -102,6 +105,7 @@ class LiveServer::Server {
       acceptor_.close(ignored);
       const tcp::endpoint at(asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port));
       acceptor_.open(at.protocol(), error);
+      if (!error) close_on_exec(acceptor_.native_handle());
       if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
       if (!error) acceptor_.bind(at, error);
       if (!error) acceptor_.listen(16, error);
@@ -124,13 +128,20 @@ class LiveServer::Server {
   }
 
   void accept() {
+    accepts_ = true;
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
-      if (!error && readers_.size() < kMostReaders) {
+      if (error) {
+        // Where no descriptor is free, each try fails at once: the next one is made by tick().
+        accepts_ = false;
+        return;
+      }
+      close_on_exec(socket.native_handle());
+      if (readers_.size() < kMostReaders) {
         const auto r = std::make_shared<Reader>(std::move(socket));
         readers_.insert(r);
         read(r);
       }
-      if (error != asio::error::operation_aborted) accept();
+      accept();
     });
   }
 
@@ -142,15 +153,12 @@ class LiveServer::Server {
   }
 
   void read(const Pointer& r) {
-    r->parser.header_limit(8192);
     r->stream.expires_after(10s);
     http::async_read(r->stream, r->buffer, r->parser,
                      [this, r](error_code error, std::size_t) { error ? close(r) : answer(r); });
   }
 
   void answer(const Pointer& r) {
-    const auto& request = r->parser.get();
-    const beast::string_view path = request.target().substr(0, request.target().find('?'));
     http::response<http::string_body>& a = r->response;
     a.version(11);
     a.set(http::field::server, "trainhost");
@@ -158,21 +166,26 @@ class LiveServer::Server {
     a.set("X-Content-Type-Options", "nosniff");
     a.set(http::field::content_type, "text/plain; charset=utf-8");
     a.keep_alive(false);
-    if (!names_this_machine(request[http::field::host])) {
-      a.result(http::status::forbidden);
-      a.body() = "This page is served to this machine only: http://127.0.0.1\n";
-    } else if (request.method() != http::verb::get) {
-      a.result(http::status::method_not_allowed);
-      a.set(http::field::allow, "GET");
-    } else if (path == "/events") {
-      return start_events(r);
-    } else if (path == "/") {
-      update();
-      a.set(http::field::content_type, "text/html; charset=utf-8");
-      a.body() = report::run_html(runs_, command_, true, use_.charts());
-    } else {
-      a.result(http::status::not_found);
-      a.body() = "Not found; the page is /\n";
+    switch (request_of(r->parser.get())) {
+      case Request::kEvents:
+        return start_events(r);
+      case Request::kPage:
+        update();
+        a.set(http::field::content_type, "text/html; charset=utf-8");
+        a.body() = report::run_html(runs_, command_, true, use_.charts());
+        break;
+      case Request::kOtherPath:
+        a.result(http::status::not_found);
+        a.body() = "Not found; the page is /\n";
+        break;
+      case Request::kNotGet:
+        a.result(http::status::method_not_allowed);
+        a.set(http::field::allow, "GET");
+        break;
+      case Request::kOtherMachine:
+        a.result(http::status::forbidden);
+        a.body() = "This page is served to this machine only: http://127.0.0.1\n";
+        break;
     }
     a.prepare_payload();
     r->stream.expires_after(30s);
@@ -218,6 +231,7 @@ class LiveServer::Server {
     timer_.async_wait([this](error_code error) {
       if (error) return;
       use_.sample();
+      if (!accepts_) accept();
       if (has_event_readers()) send_update();
       tick();
     });
@@ -272,6 +286,7 @@ class LiveServer::Server {
   report::RunRecords runs_;
   std::size_t shown_ = 0;
   MachineUse use_;
+  bool accepts_ = false;
   char drain_[256];
   std::promise<void>* ending_ = nullptr;
   std::mutex mutex_;
