@@ -36,6 +36,7 @@ std::string without_zeros(const std::string& value) {
 Ticks byte_ticks(double max, int want) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (!(max >= 1)) max = 1;
+  max = std::min(max, 0x1p1000);  // so that no sum below is infinite
   const double step = std::max(1.0, std::exp2(std::ceil(std::log2(max / want))));
   const double top = std::ceil(max / step) * step;
   // One unit for the whole axis, that of its highest tick, so that labels can be compared by their numbers
@@ -73,7 +74,7 @@ Ticks second_ticks(double max, int want) {
 }
 
 Ticks number_ticks(double min, double max, int want) {
-  if (!std::isfinite(min) || !std::isfinite(max)) min = 0, max = 1;
+  if (!std::isfinite(min) || !std::isfinite(max) || !std::isfinite(max - min)) min = 0, max = 1;
   // Equal values are drawn in the middle.
   if (!(max > min)) {
     const double half = min == 0 ? 1 : std::abs(min) / 20;

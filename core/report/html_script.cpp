@@ -175,7 +175,7 @@ const char* const kScript = R"js(
       p = Math.pow(10, Math.floor(Math.log(raw) / Math.LN10));
       step = p * (raw / p <= 1 ? 1 : raw / p <= 2 ? 2 : raw / p <= 5 ? 5 : 10);
     }
-    for (var v = Math.ceil(a / step - 1e-9) * step; v <= b + step * 1e-6; v += step) out.push(Math.abs(v) < step * 1e-6 ? 0 : v);
+    for (var v = Math.ceil(a / step - 1e-9) * step; v <= b + step * 1e-6 && out.length < 100; v += step) out.push(Math.abs(v) < step * 1e-6 ? 0 : v);
     return out;
   }
   function smoothed(y, w) {
@@ -352,6 +352,6 @@ const char* const kScript = R"js(
 )js";
 
 // base64 of the SHA-256 of kScript.
-const char* const kScriptHash = "dfm7YruQUM5+8ar6CnhU1hei+JQ9ICbnS4gm2809Rgo=";
+const char* const kScriptHash = "FW/h7mMvRv1FtV2Fsh7hWhPN8RtpZHXAKPcomIn/k30=";
 
 }  // namespace trainhost::report::html

@@ -24,9 +24,10 @@ namespace trainhost::report {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kBlock = 1 << 20, kLongestLine = 16 << 20, kEvents = 60, kEvaluations = 4000,
-                      kLogLines = 80, kSamples = 20;
+constexpr std::size_t kBlock = 1 << 20, kEvents = 60, kEvaluations = 4000, kLogLines = 80, kSamples = 20;
 constexpr std::uint64_t kMostBytes = 1 << 20;  // of the other files
+
+constexpr double kMostCount = 9e15;  // below 2^53: a double has it exactly, and it fits 64 bits
 
 /// The number after `"key":`; NaN if there is none or it is null.
 double number_of(std::string_view line, std::string_view key) {
@@ -34,6 +35,12 @@ double number_of(std::string_view line, std::string_view key) {
   double v = std::numeric_limits<double>::quiet_NaN();
   if (at != line.npos) std::from_chars(line.data() + at + key.size(), line.data() + line.size(), v);
   return v;
+}
+
+/// The same for what is counted; NaN if it is negative or larger than any count.
+double count_of(std::string_view line, std::string_view key) {
+  const double v = number_of(line, key);
+  return v >= 0 && v <= kMostCount ? v : std::numeric_limits<double>::quiet_NaN();
 }
 
 /// The last `most` bytes of a regular file; "" where it cannot be read.
@@ -123,17 +130,19 @@ void RunRecord::clear() {
 }
 
 bool RunRecord::update() {
-  bool changed = read_metrics();
+  again_ = false;
+  bool changed = read_metrics(true);
   if (again_) {
     clear();
-    read_metrics();
-    again_ = false;
+    read_metrics(false);
     changed = true;
   }
   return read_others() || changed;
 }
 
-bool RunRecord::read_metrics() {
+/// `stops`: at a step that comes twice, because it replaces what was read before. A file that has one itself,
+/// which a run never writes, is read to its end.
+bool RunRecord::read_metrics(bool stops) {
   const checkpoint::Fd file(::open((folder_ / "metrics.jsonl").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
@@ -143,7 +152,7 @@ bool RunRecord::read_metrics() {
   if (changed) clear();
   inode_ = info.st_ino;
   std::string block(std::min<std::uint64_t>(kBlock, size > read_ ? size - read_ : 0), '\0');
-  while (read_ < size && !again_) {
+  while (read_ < size && !(again_ && stops)) {
     const ssize_t n = ::pread(file.get(), block.data(), block.size(), static_cast<off_t>(read_));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
@@ -162,7 +171,7 @@ bool RunRecord::read_metrics() {
       rest_.clear();
     }
     if (!too_long_) rest_.append(bytes.substr(begin));
-    if (rest_.size() > kLongestLine) too_long_ = true, rest_ = {};
+    if (rest_.size() > training::kMostEventBytes) too_long_ = true, rest_ = {};
   }
   return changed;
 }
@@ -207,20 +216,20 @@ void RunRecord::line(std::string_view text) {
 
 /// Accepts only a line that ends as an object does: a torn one may have half a number.
 void RunRecord::step_line(std::string_view text) {
-  const double step = number_of(text, "\"step\":");
-  if (!text.ends_with('}') || !(step >= 1) || step > 9e15) return;
+  const double step = count_of(text, "\"step\":");
+  if (!text.ends_with('}') || !(step >= 1)) return;
   const auto n = static_cast<std::uint64_t>(step);
   if (n <= step_) {
     again_ = true;
     return;
   }
   step_ = n;
-  const double ms = number_of(text, "\"ms\":"), tokens = number_of(text, "\"tokens\":");
+  const double ms = number_of(text, "\"ms\":"), tokens = count_of(text, "\"tokens\":");
   if (ms > 0) ms_ += ms, recent_ms_ = recent_ms_ > 0 ? 0.95 * recent_ms_ + 0.05 * ms : ms;
   if (tokens > 0) tokens_ += static_cast<std::uint64_t>(tokens);
   curves_.add(n, {number_of(text, "\"loss\":"), number_of(text, "\"grad_norm\":"),
                   number_of(text, "\"tokens_per_s\":"), number_of(text, "\"lr\":"),
-                  number_of(text, "\"memory_bytes\":")});
+                  count_of(text, "\"memory_bytes\":")});
 }
 
 void RunRecord::event(const std::string& text) {
@@ -232,8 +241,10 @@ void RunRecord::event(const std::string& text) {
 /// can end without writing.
 bool RunRecord::read_others() {
   const training::RunState now = training::run_state(folder_);
-  bool changed = now.state != state_ || now.reason != reason_;
-  state_ = now.state, reason_ = now.reason;
+  // Both are printed.
+  const std::string state = escaped(now.state, 40), reason = escaped(now.reason, 4096);
+  bool changed = state != state_ || reason != reason_;
+  state_ = state, reason_ = reason;
   std::string stamp;
   for (const char* name : {"run.toml", "environment.json", "samples.jsonl", "run.log"}) {
     struct stat info {};

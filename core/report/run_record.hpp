@@ -56,7 +56,7 @@ class RunRecord {
 
  private:
   void clear();
-  bool read_metrics();
+  bool read_metrics(bool stops);
   void line(std::string_view text);
   void step_line(std::string_view text);
   void event(const std::string& text);

@@ -108,7 +108,7 @@ std::vector<std::vector<std::string>> differing_settings(const RunRecords& runs)
   for (const auto& [key, values] : all)
     if (key != "output.dir" &&
         std::any_of(values.begin(), values.end(), [&](const auto& v) { return v != values[0]; })) {
-      out.push_back({key});
+      out.push_back({escaped(key, 80)});
       for (const std::string& v : values) out.back().push_back(escaped(v, 200));
     }
   return out;

@@ -232,7 +232,7 @@ void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step) 
   std::error_code ec;
   if (!std::filesystem::exists(std::filesystem::symlink_status(metrics, ec))) return;
   const checkpoint::Fd file = open_metrics(metrics, 0);
-  constexpr std::size_t kBlock = 1 << 16, kMaxLine = 16 << 20;
+  constexpr std::size_t kBlock = 1 << 16;
   std::uint64_t kept = 0;  // bytes of complete lines that stay
   std::string text;        // read, but not yet split into lines
   std::vector<char> block(kBlock);
@@ -244,7 +244,7 @@ void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step) 
     read += static_cast<std::uint64_t>(n);
     text.append(block.data(), static_cast<std::size_t>(n));
     std::size_t begin = 0;
-    bool cut = n == 0 || text.size() > kMaxLine;
+    bool cut = n == 0 || text.size() > kMostEventBytes;
     for (std::size_t end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
       const std::optional<JsonValue> event = parse_event(text.substr(begin, end - begin));
       const JsonValue* event_step = event ? event->find("step") : nullptr;

@@ -69,6 +69,10 @@ class Events {
   std::FILE* copy_;
 };
 
+/// Bytes of a line that readers accept: 28 times the largest plan of a preset. As JSON in memory a line of
+/// short values takes 60 times its bytes.
+inline constexpr std::size_t kMostEventBytes = 4 << 20;
+
 /// One line of the events as a JSON object; nullopt if it is not one, for example because a crash truncated
 /// it.
 std::optional<JsonValue> parse_event(const std::string& line);

@@ -70,7 +70,7 @@ std::optional<double> Throughput::mfu(plugin::Session& session) {
 }
 
 std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "-";
+  if (!(seconds >= 0 && seconds < 1e15)) return "-";
   auto s = static_cast<std::uint64_t>(std::llround(seconds));
   if (s >= 86400) return fmt::format("{}d {}h", s / 86400, s % 86400 / 3600);
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s % 3600 / 60, s % 60);

@@ -40,7 +40,7 @@ double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len, bool fro
 /// The same for a run, with what train.freeze and train.only leave to compute.
 double train_flops_per_token(const ModelSpec& m, const RunSpec& r);
 
-/// "1:05", "2:03:07", "3d 4h".
+/// "1:05", "2:03:07", "3d 4h"; "-" for what is no time, or longer than 30 million years.
 std::string format_duration(double seconds);
 /// "98.1K", "2.31M".
 std::string format_rate(double per_second);

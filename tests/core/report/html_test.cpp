@@ -253,6 +253,9 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
     BOOST_TEST(s.at.back() >= max * 1e-6 * (1 - 1e-6));
     BOOST_TEST(s.at.size() <= 8u);
   }
+  // No memory has so many bytes, but a file can say so.
+  for (double max : {1e300, 1.797e308, static_cast<double>(INFINITY)})
+    BOOST_TEST(report::html::byte_ticks(max).at.size() <= 8u);
   for (auto [low, high] : {std::pair{0.784, 45.7}, {1.0, 1.0}, {0.003, 2.0}, {7.0, 5000.0}}) {
     const auto l = report::html::second_ticks_log(low, high);
     BOOST_TEST(l.at.front() <= low);

@@ -137,6 +137,76 @@ BOOST_AUTO_TEST_CASE(a_file_that_grows_is_read_once_and_a_torn_line_when_it_is_c
   BOOST_TEST(r.step() == 6u);
 }
 
+BOOST_AUTO_TEST_CASE(a_file_that_has_a_step_twice_is_read_to_its_end) {
+  test::TemporaryDirectory tmp;
+  const fs::path dir = tmp / "run", file = dir / "metrics.jsonl";
+  fs::create_directories(dir);
+  std::string text = start_line("m", 90'000);
+  const std::string line = step_line(1, 1);
+  std::uint64_t s = 1;
+  for (; text.size() < (3u << 20); ++s) text += step_line(s, 1) + (s == 5 || s == 20'000 ? line : "");
+  append(file, text);
+  RunRecord once(dir), grown(dir);
+  once.update();
+  BOOST_TEST(once.step() == s - 1);
+  append(file, step_line(s, 2));
+  grown.update();
+  BOOST_TEST(once.update());
+  BOOST_TEST(once.step() == s);
+  BOOST_TEST(once.curves().json().dump() == grown.curves().json().dump());
+  BOOST_TEST(!once.update());
+}
+
+BOOST_AUTO_TEST_CASE(a_line_longer_than_any_event_is_left_out) {
+  test::TemporaryDirectory tmp;
+  const fs::path dir = tmp / "run";
+  fs::create_directories(dir);
+  const auto note = [](std::size_t bytes) {
+    return R"({"event":"note","text":")" + std::string(bytes, 'x') + "\"}\n";
+  };
+  append(dir / "metrics.jsonl",
+         start_line("m", 9) + note(1 << 20) + step_line(1, 3) + note(6 << 20) + note(10) + step_line(2, 2));
+  RunRecord r(dir);
+  r.update();
+  BOOST_TEST(r.step() == 2u);
+  BOOST_TEST(r.events().size() == 2u);
+}
+
+// Bytes beyond any memory have made the axis of a chart endless; counts that fit no integer are undefined as
+// one.
+BOOST_AUTO_TEST_CASE(numbers_that_no_run_has_are_not_drawn) {
+  test::TemporaryDirectory tmp;
+  const fs::path dir = tmp / "run";
+  fs::create_directories(dir);
+  std::string text = start_line("m", 9);
+  int step = 0;
+  for (const char* number : {"1.797e308", "-1e308", "1e19", "-5", "inf", "1e-320"})
+    text += "{\"event\":\"step\",\"step\":" + std::to_string(++step) + ",\"loss\":" + number +
+            ",\"tokens\":" + number + ",\"ms\":" + number + ",\"memory_bytes\":" + number + "}\n";
+  append(dir / "metrics.jsonl", text + "{\"event\":\"step\",\"step\":1e300,\"loss\":1}\n");
+  const auto runs = records({dir});
+  BOOST_TEST(runs[0]->step() == 6u);
+  BOOST_TEST(runs[0]->tokens() == 0u);
+  BOOST_TEST(runs[0]->curves().whole(Metric::kMemory).most < 1);
+  BOOST_TEST(report::run_html(runs, "").size() < 300'000u);
+  BOOST_TEST(json::parse(report::run_update(runs, {}))["charts"].size() > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(the_state_of_a_run_is_printed_without_control_characters) {
+  test::TemporaryDirectory tmp;
+  const fs::path dir = run_folder(tmp / "run", "m", 3);
+  append(dir / "run.toml", "\x1b[2Jkey = 1\n");
+  fs::remove(dir / "status.json");
+  append(dir / "status.json", json{{"state", "\x1b[2Jfin"}, {"reason", "\x1b]0;x\x07"}}.dump());
+  const auto runs = records({dir, run_folder(tmp / "other", "m", 3)});
+  const std::string table = report::compare_table(runs, report::Terminal{});
+  BOOST_TEST(shows(table, "2Jkey"));
+  BOOST_TEST(!shows(table, "\x1b"));
+  BOOST_TEST(shows(table, "\\x1b[2Jfin"), table);
+  BOOST_TEST(!shows(runs[0]->reason(), "\x1b"));
+  BOOST_TEST(!runs[0]->update());
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_of_another_program_is_refused_with_its_reason) {
   test::TemporaryDirectory tmp;
   const auto message = [](const fs::path& dir) -> std::string {
