@@ -2,18 +2,12 @@
 // token files, tokenizers, manifests of checkpoints, metrics. See targets.hpp.
 #include "tests/fuzz/file_targets.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <span>
-#include <stdexcept>
 #include <vector>
 
-#include "core/base/error.hpp"
-#include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/shard_index.hpp"
@@ -23,51 +17,16 @@
 #include "core/records/record_reader.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/training/events.hpp"
+#include "tests/fuzz/reader_checks.hpp"
 
 namespace trainhost::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
 
-void require(bool holds, const char* what) {
-  if (!holds) throw std::logic_error(what);
-}
-
-/// A folder in memory for readers that need a path; removed at the end of the process.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::is_directory("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/fuzz-XXXXXX");
-    require(::mkdtemp(name.data()) != nullptr, "cannot create a folder");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path write(const char* name, std::string_view bytes) const {
-    std::ofstream(path_ / name, std::ios::binary)
-        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return path_ / name;
-  }
-
- private:
-  fs::path path_;
-};
-
 const Folder& folder() {
   static const Folder f;
   return f;
-}
-
-/// A reader may reject an input with a message, and with nothing else.
-template <class F>
-void rejected_or(F&& read) {
-  try {
-    read();
-  } catch (const Error& e) {
-    require(*e.what() && valid_utf8(e.what()), "rejected without a reason, or with one that is not UTF-8");
-  }
 }
 
 /// The header of a file of tensors, and all data of the tensors.
@@ -340,21 +299,25 @@ Texts model_config_seeds() {
 }  // namespace
 
 const std::vector<FileTarget>& file_targets() {
-  static const std::vector<FileTarget> all = {
-      {{"safetensors", "a file of tensors", safetensors}, safetensors_seeds},
-      {{"index", "model.safetensors.index.json", index},
-       [] {
-         return Texts{
-             R"({"metadata": {"total_size": 8}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})"};
-       }},
-      {{"checkpoint_manifest", "manifest.json of a checkpoint", checkpoint_manifest},
-       checkpoint_manifest_seeds},
-      {{"token_file", "a .bin file of token ids", token_file}, token_file_seeds},
-      {{"metrics", "metrics.jsonl of an interrupted run", metrics}, metrics_seeds},
-      {{"tokenizer", "a SentencePiece model or a tokenizer.json", tokenizer}, tokenizer_seeds},
-      {{"records", "a file of records: JSON Lines, a JSON array, CSV", record_file}, record_seeds},
-      {{"model_config", "config.json of a model", model_config}, model_config_seeds},
-  };
+  static const std::vector<FileTarget> all = [] {
+    std::vector<FileTarget> list = {
+        {{"safetensors", "a file of tensors", safetensors}, safetensors_seeds},
+        {{"index", "model.safetensors.index.json", index},
+         [] {
+           return Texts{
+               R"({"metadata": {"total_size": 8}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})"};
+         }},
+        {{"checkpoint_manifest", "manifest.json of a checkpoint", checkpoint_manifest},
+         checkpoint_manifest_seeds},
+        {{"token_file", "a .bin file of token ids", token_file}, token_file_seeds},
+        {{"metrics", "metrics.jsonl of an interrupted run", metrics}, metrics_seeds},
+        {{"tokenizer", "a SentencePiece model or a tokenizer.json", tokenizer}, tokenizer_seeds},
+        {{"records", "a file of records: JSON Lines, a JSON array, CSV", record_file}, record_seeds},
+        {{"model_config", "config.json of a model", model_config}, model_config_seeds},
+    };
+    for (const FileTarget& t : run_targets()) list.push_back(t);
+    return list;
+  }();
   return all;
 }
 

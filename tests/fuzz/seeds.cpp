@@ -125,7 +125,7 @@ Texts words(std::string_view target) {
   if (target == "linker_cache") return numbers;
   for (const FileTarget& t : file_targets())
     if (target == t.target.name) {
-      Texts all = file_words();
+      Texts all = t.words ? t.words() : file_words();
       all.insert(all.end(), numbers.begin(), numbers.end());
       return all;
     }

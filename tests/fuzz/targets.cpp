@@ -26,13 +26,10 @@
 #include "core/plugin_validator/validator_check.hpp"
 #include "core/runfile/run_config.hpp"
 #include "tests/fuzz/file_targets.hpp"
+#include "tests/fuzz/reader_checks.hpp"
 
 namespace trainhost::fuzz {
 namespace {
-
-void require(bool holds, const char* what) {
-  if (!holds) throw std::logic_error(what);
-}
 
 /// A file in memory for readers of files; each input replaces the previous one.
 class MemoryFile {

@@ -11,6 +11,7 @@ struct Target {
   const char* name;
   const char* reads;                    // what the input is
   void (*run)(std::string_view input);  // throws std::logic_error if a guarantee of the reader is violated
+  int slowness = 1;                     // time of an input, in multiples of what most targets take
 };
 
 /// All targets, in the order in which they are run.
