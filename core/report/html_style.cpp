@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 namespace trainhost::report::html {
 namespace {
 
@@ -152,6 +155,52 @@ std::string style() {
   for (std::size_t i = 0; i < kColours; ++i)
     out += fmt::format(".k{0}{{--c:var(--k{0})}}svg .k{0}.part{{fill:var(--k{0})}}\n", i);
   return out + kRules;
+}
+
+namespace {
+
+/// "var(--NAME)" replaced by the colour of the palette.
+std::string resolved(std::string rule, std::string_view palette) {
+  for (std::size_t at; (at = rule.find("var(--")) != std::string::npos;) {
+    const std::size_t end = rule.find(')', at);
+    const std::string name = rule.substr(at + 4, end - at - 4) + ":";  // "--ink:"
+    const std::size_t value = palette.find(name) + name.size();
+    rule.replace(at, end + 1 - at, palette.substr(value, palette.find(';', value) - value));
+  }
+  return rule;
+}
+
+std::string svg_rules(std::string_view palette) {
+  // The paper first: a file alone has no page behind it.
+  std::string out = resolved("\n.paper{fill:var(--bg)}\n.good{fill:var(--good)}\n", palette);
+  for (std::size_t i = 0; i < kColours; ++i)
+    out += resolved(fmt::format(".k{0}.part{{fill:var(--k{0})}}\n", i), palette);
+  for (std::string_view rest = kRules; !rest.empty();) {
+    const std::string rule(rest.substr(0, rest.find('\n')));
+    rest.remove_prefix(std::min(rule.size() + 1, rest.size()));
+    if (!rule.starts_with("svg ") || rule.find(":hover") != std::string::npos) continue;
+    const std::string own = rule.substr(4);  // without "svg "
+    const std::size_t brace = own.find('{');
+    if (own.find("var(--c)") == std::string::npos) {
+      out += resolved(own, palette) + "\n";
+      continue;
+    }
+    // --c is the colour of a class beside it.
+    for (std::size_t i = 0; i < kColours; ++i) {
+      std::string body = own.substr(brace);
+      for (std::size_t at; (at = body.find("var(--c)")) != std::string::npos;)
+        body.replace(at, 8, fmt::format("var(--k{})", i));
+      out += resolved(fmt::format("{}.k{}{}", own.substr(0, brace), i, body), palette) + "\n";
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string svg_style() {
+  return "svg{font:12px system-ui,-apple-system,\"Segoe UI\",Roboto,Arial,sans-serif}" + svg_rules(kLight) +
+         "@media(prefers-color-scheme:dark){" + svg_rules(kDark) + "}\n";
 }
 
 }  // namespace trainhost::report::html

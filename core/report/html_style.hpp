@@ -10,6 +10,10 @@ inline constexpr std::size_t kColours = 12;
 
 std::string style();
 
+/// The rules for charts alone, for a file that is only SVG: no custom properties, which few programs for
+/// drawings know; the dark colours are last, in @media.
+std::string svg_style();
+
 extern const char* const kScript;
 /// base64 of the SHA-256 of kScript: the content security policy of the page allows only this script. After a
 /// change of the script, tests/interop/pages_test.py prints the new value.

@@ -289,7 +289,7 @@ std::string entries(const planning::PlanResult& v) {
 
 }  // namespace
 
-std::string plan_html(const planning::PlanResult& v) {
+html::Page plan_page(const planning::PlanResult& v) {
   html::Page page;
   page.kind = "plan";
   page.title = v.model.name.empty() ? v.model.family : v.model.name;
@@ -307,7 +307,9 @@ std::string plan_html(const planning::PlanResult& v) {
   page.section("Derivation", entries(v));
   page.section("Notes", html::list(v.notes));
   page.section("Keys of the files", html::list(file_keys_sentences(v.file_keys), 400));
-  return page.str();
+  return page;
 }
+
+std::string plan_html(const planning::PlanResult& v) { return plan_page(v).str(); }
 
 }  // namespace trainhost::report

@@ -6,6 +6,7 @@
 #include "core/planning/plan_result.hpp"
 #include "core/planning/search_result.hpp"
 #include "core/planning/sweep_result.hpp"
+#include "core/report/html_page.hpp"
 #include "core/report/terminal.hpp"
 
 namespace trainhost::report {
@@ -21,7 +22,9 @@ std::string recompute_json(const planning::PlanResult& v);
 std::string explain_table(const planning::PlanResult& v, const Terminal& t);
 /// One line per entry: estimator, tier, component, name, kind, bytes, bytes_at_peak, formula.
 std::string plan_csv(const planning::PlanResult& v);
-/// A self-contained HTML page.
+/// The HTML page; picture_svg() and picture_png() make a picture of it.
+html::Page plan_page(const planning::PlanResult& v);
+/// plan_page() as a self-contained file; likewise below.
 std::string plan_html(const planning::PlanResult& v);
 
 /// The trainhost.plan/1 object as JSON text; indent < 0: one line.
@@ -36,11 +39,13 @@ bool how_differs(const planning::SweepResult& v);
 std::string sweep_table(const planning::SweepResult& v, const Terminal& t);
 std::string sweep_json(const planning::SweepResult& v);
 std::string sweep_csv(const planning::SweepResult& v);
+html::Page sweep_page(const planning::SweepResult& v);
 std::string sweep_html(const planning::SweepResult& v);
 
 std::string search_table(const planning::SearchResult& v, const Terminal& t);
 std::string search_json(const planning::SearchResult& v);
 std::string search_csv(const planning::SearchResult& v);
+html::Page search_page(const planning::SearchResult& v);
 std::string search_html(const planning::SearchResult& v);
 
 }  // namespace trainhost::report

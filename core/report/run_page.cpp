@@ -431,8 +431,8 @@ JsonValue charts_json(const RunRecords& runs, const std::vector<LineChart>& more
 
 }  // namespace
 
-std::string run_html(const RunRecords& runs, const std::string& command, bool live,
-                     const std::vector<LineChart>& more) {
+html::Page run_page(const RunRecords& runs, const std::string& command, bool live,
+                    const std::vector<LineChart>& more) {
   html::Page page;
   page.kind = runs.size() > 1 ? "compare" : "run";
   page.live = live;
@@ -448,7 +448,12 @@ std::string run_html(const RunRecords& runs, const std::string& command, bool li
   JsonValue data = {{"schema", "trainhost.run_page/1"}};
   data["charts"] = charts_json(runs, more);
   page.data = data.dump();
-  return page.str();
+  return page;
+}
+
+std::string run_html(const RunRecords& runs, const std::string& command, bool live,
+                     const std::vector<LineChart>& more) {
+  return run_page(runs, command, live, more).str();
 }
 
 std::string run_update(const RunRecords& runs, const std::vector<LineChart>& more) {

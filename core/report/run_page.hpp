@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/report/html_chart.hpp"
+#include "core/report/html_page.hpp"
 #include "core/report/run_table.hpp"
 
 namespace trainhost::report {
@@ -17,6 +18,9 @@ std::size_t points_of_page(std::size_t runs);
 
 /// The whole page. `live`: it asks its server for updates; `more`: further charts. `command`: the
 /// command line that created it.
+html::Page run_page(const RunRecords& runs, const std::string& command, bool live = false,
+                    const std::vector<html::LineChart>& more = {});
+/// run_page() as a file.
 std::string run_html(const RunRecords& runs, const std::string& command, bool live = false,
                      const std::vector<html::LineChart>& more = {});
 /// What has changed on a live page, as the JSON text that the script reads: {"title", "ended", "charts",

@@ -49,7 +49,8 @@ std::string short_label(const planning::RankedLayout& r) {
   return out;
 }
 
-/// Position: bytes of the device that needs most and seconds per step. The tooltip holds what the label cannot.
+/// Position: bytes of the device that needs most and seconds per step. The tooltip holds what the label
+/// cannot.
 html::Dot dot(const planning::RankedLayout& r, std::string css) {
   return {
       static_cast<double>(r.device_bytes), r.step_seconds, std::move(css),
@@ -161,7 +162,7 @@ std::string rows(const std::vector<planning::RankedLayout>& all, std::string_vie
 
 }  // namespace
 
-std::string search_html(const planning::SearchResult& v) {
+html::Page search_page(const planning::SearchResult& v) {
   html::Page page;
   page.kind = "search";
   page.title = fmt::format("{} on {} × {}", v.model, format_count(v.devices), v.device);
@@ -178,7 +179,9 @@ std::string search_html(const planning::SearchResult& v) {
   page.section("Assumptions of the time model", html::list(v.assumptions));
   page.section("Notes", html::list(v.notes));
   page.section("Keys of the files", html::list(file_keys_sentences(v.file_keys), 400));
-  return page.str();
+  return page;
 }
+
+std::string search_html(const planning::SearchResult& v) { return search_page(v).str(); }
 
 }  // namespace trainhost::report

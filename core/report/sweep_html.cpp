@@ -229,7 +229,7 @@ std::string curve_table(const planning::SweepResult& v, const planning::SweepCur
 
 }  // namespace
 
-std::string sweep_html(const planning::SweepResult& v) {
+html::Page sweep_page(const planning::SweepResult& v) {
   html::Page page;
   page.kind = "sweep";
   page.title = v.model + " over " + v.key;
@@ -249,7 +249,9 @@ std::string sweep_html(const planning::SweepResult& v) {
   page.section("Values as tables", tables);
   page.section("Notes", html::list(v.notes));
   page.section("Keys of the files", html::list(file_keys_sentences(v.file_keys), 400));
-  return page.str();
+  return page;
 }
+
+std::string sweep_html(const planning::SweepResult& v) { return sweep_page(v).str(); }
 
 }  // namespace trainhost::report

@@ -57,12 +57,19 @@ struct TargetArguments {
   bool safe = false;                        // plan.safe
 };
 
+/// Files of a picture; "" = none.
+struct PictureArguments {
+  std::string svg, png;
+  bool any() const { return !svg.empty() || !png.empty(); }
+};
+
 struct PlanArguments {
   CommonArguments common;
   TargetArguments target;
-  std::string estimators;  // comma-separated
+  std::string estimators;                  // comma-separated
   std::string html, csv, memory_snapshot;  // output files; "" = none
-  std::string rank;        // whose memory, from 0; "" = of the rank that needs most
+  PictureArguments picture;
+  std::string rank;  // whose memory, from 0; "" = of the rank that needs most
   bool explain = false, limits = false, print_run = false;
 };
 
@@ -71,12 +78,14 @@ struct SweepArguments {
   TargetArguments target;
   std::string over;  // KEY=VALUES
   std::string estimators, html, csv;
+  PictureArguments picture;
 };
 
 struct SearchArguments {
   CommonArguments common;
   TargetArguments target;  // without framework and safe
   std::string html, csv;
+  PictureArguments picture;
   std::uint32_t devices = 0;       // 0 = as many as the run file has ranks
   std::uint64_t global_batch = 0;  // sequences per optimizer step; 0 = as in the run file
   std::size_t top = 10;
@@ -88,6 +97,7 @@ struct CompareArguments {
   CommonArguments common;
   std::vector<std::string> runs;  // folders, at least one
   std::string html;               // output file; "" = none
+  PictureArguments picture;
 };
 
 struct WatchArguments {

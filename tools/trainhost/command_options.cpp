@@ -114,6 +114,7 @@ void add_plan(Parser& p) {
       "rank that needs most.");
   app->add_flag("--explain", a->explain, "Print every entry with its formula and the numbers in it.");
   add_text(*app, "--html", a->html, "FILE", "Write the plan as one HTML file: charts, timeline, derivation.");
+  add_picture(*app, a->picture);
   add_text(*app, "--csv", a->csv, "FILE", "Write every entry as one line of CSV.");
   add_text(*app, "--memory-snapshot", a->memory_snapshot, "FILE",
            "Write the allocations of a step for PyTorch's memory visualiser (pytorch.org/memory_viz).");
@@ -135,6 +136,7 @@ void add_sweep(Parser& p) {
   add_target(*app, a->target);
   add_text(*app, "--csv", a->csv, "FILE", "Write the points as CSV.");
   add_text(*app, "--html", a->html, "FILE", "Write the sweep as one HTML file.");
+  add_picture(*app, a->picture);
 }
 
 // No options for the keys of a layout: they are searched. A key given with --set keeps its value.
@@ -169,6 +171,7 @@ void add_search(Parser& p) {
   app->add_flag("--every", a->every, "Evaluate every layout, including those that pruning would skip.");
   add_text(*app, "--csv", a->csv, "FILE", "Write the listed layouts as CSV.");
   add_text(*app, "--html", a->html, "FILE", "Write the result as one HTML file.");
+  add_picture(*app, a->picture);
 }
 
 void add_compare(Parser& p) {
@@ -177,6 +180,7 @@ void add_compare(Parser& p) {
       "Example:\n  trainhost compare runs/a runs/b --html compare.html");
   app->add_option("RUN", a->runs, "Compare the runs in these folders.")->required()->option_text("...");
   add_text(*app, "--html", a->html, "FILE", "Write one HTML file with the curves of all runs.");
+  add_picture(*app, a->picture);
   add_common(*app, a->common, 0);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/checkpoint/output_file.hpp"
+#include "core/report/picture.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/planned_results.hpp"
@@ -24,8 +25,11 @@ Exit run(const PlanArguments& a) {
     fmt::print("{}", runfile::without_defaults(c.resolved()));
     return Exit::kDone;
   }
+  const report::PictureFiles picture{a.picture.svg, a.picture.png};
+  picture.require_writable();
   const planning::PlanResult v = plan_of(a);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::plan_html(v), kHtml);
+  picture.write(report::plan_page(v));
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::plan_csv(v), kCsv);
   if (v.snapshot)
     checkpoint::write_output("--memory-snapshot", a.memory_snapshot,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/checkpoint/output_file.hpp"
+#include "core/report/picture.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/planned_results.hpp"
@@ -14,9 +15,12 @@ Exit run(const SearchArguments& a) {
   constexpr const char *kCsv = "--csv layouts.csv", *kHtml = "--html search.html";
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
+  const report::PictureFiles picture{a.picture.svg, a.picture.png};
+  picture.require_writable();
   const planning::SearchResult v = search_of(a);
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::search_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::search_html(v), kHtml);
+  picture.write(report::search_page(v));
   if (a.common.json)
     fmt::print(result_stream(), "{}\n", report::search_json(v));
   else if (!a.common.quiet)

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/checkpoint/output_file.hpp"
+#include "core/report/picture.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/planned_results.hpp"
@@ -16,9 +17,12 @@ Exit run(const SweepArguments& a) {
                       "for example --over data.seq_len=512..16384");
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
+  const report::PictureFiles picture{a.picture.svg, a.picture.png};
+  picture.require_writable();
   const planning::SweepResult v = sweep_of(a);
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::sweep_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::sweep_html(v), kHtml);
+  picture.write(report::sweep_page(v));
   if (a.common.json)
     fmt::print(result_stream(), "{}\n", report::sweep_json(v));
   else if (!a.common.quiet)

@@ -87,8 +87,9 @@ planning::PlanResult plan_of(const PlanArguments& a) {
   // timeline is computed where it is shown.
   planning::Replanner replan(source_of(a.common, more), *registry, request, resolved,
                              v.estimates.front().report.source);
-  planning::add_changes_and_limits(v, replan, planning::planned_traits(resolved, *registry, request),
-                                   {a.limits || !a.html.empty(), a.common.json || !a.html.empty()});
+  planning::add_changes_and_limits(
+      v, replan, planning::planned_traits(resolved, *registry, request),
+      {a.limits || !a.html.empty(), a.common.json || !a.html.empty() || a.picture.any()});
   if (!a.memory_snapshot.empty())
     v.snapshot =
         planning::memory_snapshot(resolved.config, planning::planned_traits(resolved, *registry, request),

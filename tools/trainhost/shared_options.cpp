@@ -78,6 +78,11 @@ void add_target(CLI::App& app, TargetArguments& a) {
       "Judge by upper bounds: add the margin that the estimator states [plan.safe of the run file].");
 }
 
+void add_picture(CLI::App& app, PictureArguments& a) {
+  add_text(app, "--svg", a.svg, "FILE", "Write the charts of --html as one SVG picture.");
+  add_text(app, "--png", a.png, "FILE", "Write the charts of --html as one PNG picture, 2016 pixels wide.");
+}
+
 void add_estimators(CLI::App& app, std::string& estimators) {
   add_text(app, "--estimator", estimators, "auto|all|NAME,NAME",
            "Use these estimators; the first one decides the exit code [memory.estimator of the run file].");

@@ -25,6 +25,8 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared);
 void add_host_budget(CLI::App& app, std::string& host_budget);
 /// Device, budgets and framework of a plan.
 void add_target(CLI::App& app, TargetArguments& a);
+/// --svg and --png.
+void add_picture(CLI::App& app, PictureArguments& a);
 void add_estimators(CLI::App& app, std::string& estimators);
 
 /// For CLI::Option::check(): "" where a text is a whole number from `least` to `most`, else the complaint.

@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_pl
                                   {"missing/p.html", "is not a directory"},
                                   {"plain/p.html", "is not a directory"},
                                   {"/dev/null", "not a regular file"}})
-    for (const char* option : {"--html", "--csv"}) {
+    for (const char* option : {"--html", "--csv", "--svg", "--png"}) {
       RunOptions o;
       o.directory = tmp.path();
       Outcome r = run_program({"plan", "no-such-run.toml", option, file}, o);
