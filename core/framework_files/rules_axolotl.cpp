@@ -101,6 +101,8 @@ constexpr Rule kAxolotl[] = {
     {"float16", Use::kCustom, "train.precision", "", axolotl_fp16},
     {"float32", Use::kWhenTrue, "@not_bf16", "true"},
     {"gradient_checkpointing", Use::kCustom, "train.recompute", "", axolotl_checkpointing},
+    {"gradient_checkpointing_kwargs.use_reentrant", Use::kChoice, "plan.checkpoint_reentrant",
+     "true=true|false=false"},
     {"selective_checkpointing", Use::kNotModelled, "", "outputs of attention are kept"},
     {"selective_checkpointing.*", Use::kNotModelled, "", "outputs of some operators are kept"},
     {"activation_offloading", Use::kCustom, "plan.offload_activations", "", axolotl_offloading},

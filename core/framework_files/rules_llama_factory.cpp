@@ -50,6 +50,8 @@ constexpr Rule kLlamaFactory[] = {
     {"double_quantization", Use::kChoice, "lora.double_quant", "true=true|false=false"},
     {"pure_bf16", Use::kWhenTrue, "@pure", "bf16"},
     {"disable_gradient_checkpointing", Use::kWhenTrue, "@no_checkpointing", "true"},
+    {"use_reentrant_gc", Use::kChoice, "plan.checkpoint_reentrant", "true=true|false=false"},
+    {"gradient_checkpointing_kwargs.use_reentrant", Use::kNoEffect},  // it has its own, of use_reentrant_gc
     {"flash_attn", Use::kChoice, "plan.attention",
      "auto=flash|fa2=flash|fa3=flash|sdpa=flash|disabled=materialised"},
     {"enable_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "liger"},
@@ -116,7 +118,7 @@ constexpr const char* kLlamaFactoryWithoutEffect =
     "quantization_* ray_* ref_model_* repetition_penalty reward_model_* seed sglang_* simpo_gamma "
     "skip_special_tokens split_special_tokens streaming swanlab_* task task_dir temperature template "
     "tokenized_path tool_format top_k top_p train_from_scratch train_on_prompt trust_remote_code "
-    "use_audio_in_video use_fast_tokenizer use_kv_cache use_reentrant_gc use_rslora use_swanlab "
+    "use_audio_in_video use_fast_tokenizer use_kv_cache use_rslora use_swanlab "
     "val_size video_* vllm_*";
 
 void factory_adapters(Job& job) {

@@ -180,7 +180,20 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
   // GradientCheckpointingLayer: arguments by position are saved; keyword arguments (cos, sin, the mask) are
   // kept by the function that is called again, without counting as saved.
   t_.note_saved(x);
-  if (gpt2_ && context.mask) t_.note_saved(context.mask);  // an argument by position
+  const bool masked = gpt2_ && context.mask;  // an argument by position
+  if (masked) t_.note_saved(context.mask);
+  if (s_.reentrant) {
+    std::vector<Tensor> inputs{x};
+    if (masked) inputs.push_back(context.mask);
+    return t_.checkpointed_reentrant(inputs, [this, &w, context, index](const std::vector<Tensor>& in) {
+      // Its first run is part of the autocast region of the model.
+      std::optional<AutocastScope> autocast;
+      if (t_.grad_enabled) autocast.emplace(t_, s_.autocast);
+      t_.layer = index;
+      t_.module = "";
+      return layer(in[0], w, context);
+    });
+  }
   return t_.checkpointed([&] { return sharded_layer(x, w, context); },
                          [this, x, &w, context, index] {
                            const AutocastScope autocast(t_, s_.autocast);

@@ -111,8 +111,6 @@ class MegatronDecoder {
   Tensor swiglu(const Tensor& x, const Tensor& scale = {});
   Tensor head(const Tensor& x);
   Tensor loss_of(const Tensor& logits);
-  Tensor recomputed(std::vector<Tensor> inputs,
-                    const std::function<Tensor(const std::vector<Tensor>&)>& region);
   // megatron_experts.cpp
   Tensor latent_attention(const Tensor& x, const Layer& w);
   Tensor experts(const Tensor& x, const Layer& w);

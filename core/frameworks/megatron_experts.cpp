@@ -129,7 +129,7 @@ Tensor MegatronDecoder::latent_attention(const Tensor& x, const Layer& w) {
       return core_attention(in[0], in[1], in[2], w);
     };
     const std::vector<Tensor> in{q, kv[0], kv[1]};
-    out = s_.selective ? recomputed(in, attended) : attended(in);
+    out = s_.selective ? t_.checkpointed_reentrant(in, attended) : attended(in);
   }
   return row_linear(out, w.o, "self_attention.linear_proj", true);
 }

@@ -91,37 +91,11 @@ Tensor MegatronDecoder::layers(Tensor x, const VirtualStage& stage) {
     };
     t_.layer = static_cast<std::int32_t>(begin);
     if (s_.checkpoint)
-      x = recomputed({std::move(x)}, region);
+      x = t_.checkpointed_reentrant({std::move(x)}, region);
     else
       x = region({std::move(x)});
   }
   return x;
-}
-
-/// CheckpointFunction: the region runs without autograd, and again, with its own backward pass, inside of
-/// that of the function.
-Tensor MegatronDecoder::recomputed(std::vector<Tensor> inputs,
-                                   const std::function<Tensor(const std::vector<Tensor>&)>& region) {
-  t_.grad_enabled = false;
-  const Tensor out = region(inputs);
-  t_.grad_enabled = true;
-  const std::size_t count = inputs.size();
-  return t_.apply_view({"output", inputs, inputs, false,
-                        [this, region, count](BackwardCall& c) {
-                          const std::int32_t layer = t_.layer;
-                          std::vector<Tensor> detached;
-                          for (std::size_t i = 0; i < count; ++i) {
-                            detached.push_back(t_.alias(c.saved[i]));
-                            detached.back()->requires_grad = true;
-                          }
-                          const Purpose before = std::exchange(t_.purpose, Purpose::kActivations);
-                          const Tensor again = region(detached);
-                          t_.run_backward(again, {}, c.grads[0]);
-                          t_.purpose = before;
-                          t_.layer = layer;
-                          for (std::size_t i = 0; i < count; ++i) c.results[i] = std::move(detached[i]->grad);
-                        }},
-                       out, out->shape);
 }
 
 Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
@@ -225,7 +199,7 @@ Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
     q = fused_map(t_, q, {tokens_, q_width});
     k = fused_map(t_, k, {tokens_, kv_width});
     if (s_.selective)
-      out = recomputed({q, k, parts[2]}, [this, &w](const std::vector<Tensor>& in) {
+      out = t_.checkpointed_reentrant({q, k, parts[2]}, [this, &w](const std::vector<Tensor>& in) {
         return core_attention(in[0], in[1], in[2], w);
       });
     else

@@ -1,5 +1,5 @@
 // The forward pass on the tape: memory of tensors, nodes with what they save, autocast, and activation
-// checkpointing (torch.utils.checkpoint, non-reentrant). The backward pass: tape_engine.cpp. Operators are
+// checkpointing (torch.utils.checkpoint, both kinds). The backward pass: tape_engine.cpp. Operators are
 // written with this in operators.cpp and its neighbours.
 #include "core/frameworks/tape.hpp"
 
@@ -294,6 +294,34 @@ Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<v
   frame_ = nullptr;
   if (!checkpoint.keeps_last_product && !frame->kept.empty()) frame->kept.pop_back();
   return out;
+}
+
+Tensor Tape::checkpointed_reentrant(const std::vector<Tensor>& inputs,
+                                    std::function<Tensor(const std::vector<Tensor>&)> region) {
+  grad_enabled = false;
+  const Tensor out = region(inputs);
+  grad_enabled = true;
+  return apply_view({"output", inputs, inputs, false,
+                     [this, region = std::move(region)](BackwardCall& c) {
+                       const std::int32_t outer_layer = layer;
+                       std::vector<Tensor> detached;
+                       for (std::size_t i = 0; i < c.saved.size(); ++i) {
+                         detached.push_back(alias(c.saved[i]));
+                         detached.back()->requires_grad = c.needs(i);
+                       }
+                       const Purpose before = std::exchange(purpose, Purpose::kActivations);
+                       // The variable `outputs` of the function, and the gradient that it was called with,
+                       // exist until the inner backward pass has ended.
+                       const Tensor outputs = region(detached);
+                       run_backward(outputs, {}, c.grads[0]);
+                       purpose = before;
+                       layer = outer_layer;
+                       // ctx.run_function, with the tensors that it holds, exists as long as the graph.
+                       finished_regions_.push_back(region);
+                       for (std::size_t i = 0; i < detached.size(); ++i)
+                         c.results[i] = std::move(detached[i]->grad);
+                     }},
+                    out, out->shape);
 }
 
 void Tape::compute_again(Frame& frame) {

@@ -232,6 +232,11 @@ class Tape {
   /// Runs `layer` and keeps of it only what `compute_again` needs.
   Tensor checkpointed(const std::function<Tensor()>& layer, std::function<void()> compute_again,
                       const CheckpointOptions& checkpoint = {});
+  /// CheckpointFunction (torch.utils.checkpoint with use_reentrant, and Megatron Core): `region` runs without
+  /// autograd, and `inputs` are kept. The backward pass runs it with detached inputs, to its end, and a
+  /// backward pass of its result inside of the outer one.
+  Tensor checkpointed_reentrant(const std::vector<Tensor>& inputs,
+                                std::function<Tensor(const std::vector<Tensor>&)> region);
   /// Memory of an operator's result. `kept`: a region that keeps products keeps it too, and does not compute
   /// it again.
   Tensor make_result(const Shape& shape, Element type, const char* tensor, bool kept);
@@ -277,6 +282,9 @@ class Tape {
 
   TraceWriter writer_;
   std::uint64_t sequence_ = 0;
+  int backward_passes_ = 0;  // that run now, one inside of the other
+  /// Regions of reentrant checkpoints whose backward pass has run.
+  std::vector<std::function<Tensor(const std::vector<Tensor>&)>> finished_regions_;
   Frame* frame_ = nullptr;      // of the region that runs forward
   Frame* refilling_ = nullptr;  // of the region that is computed again
   std::vector<Ref<Node>> ready_;

@@ -100,6 +100,8 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end,
   const auto older = [](const Ref<Node>& a, const Ref<Node>& b) { return a->sequence < b->sequence; };
   // Of the backward pass that this one runs in, as reentrant checkpointing does.
   std::vector<Ref<Node>> outer = std::exchange(ready_, {});
+  const std::int32_t layer_before = layer;
+  ++backward_passes_;
   // compute_dependencies(): how many gradients each node and each leaf waits for.
   std::vector<Node*> stack{loss->node.get()};
   loss->node->visited = true;
@@ -140,10 +142,12 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end,
   }
   assert(ready_.empty());
   ready_ = std::move(outer);
-  layer = -1;
+  // What an inner pass frees when it returns belongs to the layer that it ran for.
+  layer = --backward_passes_ ? layer_before : -1;
   module = "";
   purpose = Purpose::kBackward;
   if (at_end) at_end();
+  if (!backward_passes_) finished_regions_.clear();
 }
 
 }  // namespace trainhost::frameworks

@@ -66,7 +66,8 @@ struct StepSettings {
   bool autocast = false;
   Element autocast_type = Element::kBF16;
   AttentionKernel attention = AttentionKernel::kSdpa;
-  bool checkpoint = false;  // every layer, non-reentrant
+  bool checkpoint = false;  // every layer
+  bool reentrant = false;   // its checkpoints; transformers on one device or under DDP only
   bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
   ModelSource modules = ModelSource::kTransformers;
   /// torch.compile of each layer, and of the loss; torchtitan (where layers are recomputed) and torchtune.

@@ -35,6 +35,7 @@ struct FrameworkKey {
 constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
                                            {"plan.execution"},
                                            {"plan.optimizer_implementation"},
+                                           {"plan.checkpoint_reentrant"},
                                            {"plan.optimizer_in_backward"},
                                            {"plan.optimizer_paged"},
                                            {"plan.allocator"},

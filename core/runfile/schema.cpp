@@ -135,6 +135,7 @@ constexpr Key kKeys[] = {
     {"plan.framework_version", Type::kText, "", 0, 0, "", "\"0.1\"", "release of the framework, where its estimator describes several (torchtitan: 0.0, 0.1, 0.2; torchtune: 0.4); default: the newest"},
     {"plan.execution", Type::kChoice, "", 0, 0, "eager|compile", "\"compile\"", "eager | compile (torch.compile): how the framework runs its model; default: eager"},
     {"plan.optimizer_implementation", Type::kChoice, "", 0, 0, "foreach|fused|for-loop", "\"fused\"", "foreach | fused | for-loop: the framework's implementation of the optimizer; default: its own default"},
+    {"plan.checkpoint_reentrant", Type::kBool, "", 0, 0, "", "true", "the checkpoints of recomputed layers are reentrant (use_reentrant of torch.utils.checkpoint): each layer is recomputed to its end; default: true under axolotl and llama-factory, else false"},
     {"plan.optimizer_in_backward", Type::kBool, "", 0, 0, "", "true", "a parameter is updated, and its gradient freed, when its gradient is complete; default: false"},
     {"plan.optimizer_paged", Type::kBool, "", 0, 0, "", "true", "bitsandbytes' paged optimizer: large moments are not memory of PyTorch's allocator; default: false"},
     {"plan.allocator", Type::kText, "", 0, 0, "", "\"expandable_segments:True\"", "settings of PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF"},

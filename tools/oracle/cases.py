@@ -48,6 +48,7 @@ class Case:
     tune: dict | None = None   # tune.py; None: not torchtune
     litgpt: dict | None = None # lit.py; None: not litgpt
     quantized: dict | None = None  # quantized.py; None: no quantized weights
+    reentrant: bool | None = None  # kind of the checkpoints; None: not
 
     @staticmethod
     def from_json(record: dict):
@@ -424,3 +425,16 @@ def draw_quantized(seed: int, number: int) -> Case:
         sequence=between(r, 4, max(8, base.hidden // 16)) if few else base.sequence,
         vocab=between(r, 500, 4000) if few else base.vocab,
         quantized={"type": r.choice(["nf4", "nf4", "fp4"]), "double": r.random() < 0.6, "prepared": prepared, "autocast": autocast})
+
+
+def draw_reentrant(seed: int, number: int) -> Case:
+    """Case `number` of a seed with reentrant checkpoints; every second one has adapters over 4-bit weights. Half of the cases
+    have few tokens and a small vocabulary, so that layers set their peaks, not logits."""
+    r = random.Random(f"reentrant/{seed}/{number}")
+    turn = number // 2
+    draw_case = draw_quantized if number % 2 else draw
+    case = draw_case(f"{seed}/reentrant", turn)
+    few = turn % 2 == turn // 9 % 2
+    return dataclasses.replace(
+        case, checkpoint=True, reentrant=True, layers=r.choice([2, 3]),
+        sequence=between(r, 16, 200) if few else case.sequence, vocab=between(r, 500, 1500) if few else case.vocab)

@@ -67,8 +67,7 @@ def build(c: Case) -> torch.nn.Module:
     if c.quantized:
         model = quantized.prepared(quantized.replaced(model, c), c)
     if c.checkpoint:
-        reentrant = bool(c.quantized and c.quantized.get("reentrant"))
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": bool(c.reentrant)})
     if c.lora:
         model = add_lora(model, c)
     return model.train()

@@ -2,8 +2,7 @@
 
 The `quantized` of a case: "type" nf4 or fp4; "double": block scales of 8 bits; "prepared": by
 prepare_model_for_kbit_training() of peft, which casts all other weights to f32; "autocast": the forward pass runs under
-autocast to bf16; "reentrant", which no random case has: kind of checkpointing. The operators of bitsandbytes have
-implementations for fake tensors. Replaced are the product of the forward pass, which bitsandbytes implements for CUDA in
+autocast to bf16. The operators of bitsandbytes have implementations for fake tensors. Replaced are the product of the forward pass, which bitsandbytes implements for CUDA in
 Python with kernels that need values, and Params4bit, a class that fake tensors cannot have.
 """
 import contextlib

@@ -25,6 +25,7 @@ families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gp
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
+  "checkpoint_reentrant",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
@@ -108,6 +109,20 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   o.original_parameters = given.flag("use_orig_params", true);
   o.ddp_bucket = given.count("ddp_bucket").value_or(o.ddp_bucket);
   o.gradient_as_bucket_view = given.flag("gradient_as_bucket_view", false);
+}
+
+/// use_reentrant of torch.utils.checkpoint, with which the modules of transformers are recomputed.
+void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
+  if (!given.text("checkpoint_reentrant")) return;
+  using pytorch::Framework;
+  if (o.framework != Framework::kPlain && o.framework != Framework::kFsdp2 &&
+      o.framework != Framework::kDeepSpeed)
+    throw abi::StatusError(TH_E_ARG,
+                           "plan.checkpoint_reentrant of " + o.name +
+                               ": it is a setting of models of transformers, and " + o.name +
+                               " has models of its own",
+                           "leave it out");
+  o.reentrant = given.flag("checkpoint_reentrant", false);
 }
 
 /// Products of Megatron-LM in 8 or 4 bits. compute_capability: of memory.device, from the host.
@@ -202,6 +217,7 @@ pytorch::Options options_of(const th_host* host) {
   else if (const auto elements = given.count("reduce_bucket"))
     o.reduce_bucket = elements;
   o.overlap_reduce = given.flag("overlap_reduce", false);
+  set_checkpoint_options(given, o);
   // -1: what transformers takes for "auto".
   const auto elements_of = [&](const char* key, std::optional<std::uint64_t> otherwise) {
     const std::optional<double> given_elements = given.number(key, -1, 1e15);

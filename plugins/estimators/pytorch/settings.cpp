@@ -116,6 +116,22 @@ void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings&
   }
 }
 
+/// Kind of the checkpoints, of a run with modules of transformers. axolotl, and LLaMA-Factory
+/// (use_reentrant_gc) but under FSDP2, have reentrant ones unless the user says otherwise.
+void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                         std::vector<std::string>& notes) {
+  const bool alone = o.framework == Framework::kPlain && !r.parallel.zero;
+  const bool usual = o.name == "axolotl" || (o.name == "llama-factory" && (alone || o.flat_parameters));
+  if (!s.checkpoint || !o.reentrant.value_or(usual)) return;
+  s.reentrant = alone;
+  notes.push_back(!alone ? "Checkpoints are reentrant, and are planned as others: with sharded weights only "
+                           "those are replayed."
+                  : o.reentrant ? "Checkpoints are reentrant (plan.checkpoint_reentrant): each layer is "
+                                  "recomputed to its end."
+                                : "Checkpoints are reentrant, which is the default of " + o.name +
+                                      ": plan.checkpoint_reentrant.");
+}
+
 /// Whether AdamW of bitsandbytes, in 8 bits or paged, is replayed. Of a whole model the Trainer keeps the
 /// moments of the embedding in f32, which was not compared.
 bool has_bitsandbytes_adamw(const RunSpec& r, const Options& o) {
@@ -174,7 +190,8 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
 }
 
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
-void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<std::string>& notes) {
+void check_adapters(const model::Architecture& a, const RunSpec& r, const Options& o,
+                    std::vector<std::string>& notes) {
   if (!adapts(r)) return;
   // peft adapts single matrices. Where the model file has a fused or stacked matrix, another tensor is
   // adapted.
@@ -182,6 +199,11 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
   if (a.has_experts() && (r.lora_targets & kMlp))
     reject("adapters of experts", "peft 0.21 adapts their stacked matrices by parametrization",
            "leave gate_proj, up_proj and down_proj out of lora.targets");
+  if (o.name == "axolotl")
+    notes.push_back(
+        "axolotl replaces adapted matrices by its own kernels where it can (lora_mlp_kernel, "
+        "lora_qkv_kernel, "
+        "lora_o_kernel). They keep less, and are not replayed.");
   if (a.family == "phi3" || a.family == "gpt2")
     notes.push_back("Matrices that the model fuses (q, k and v; gate and up) have one adapter together.");
 }
@@ -202,7 +224,7 @@ void reject(const std::string& what, const std::string& why, const std::string& 
 frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
                                        std::vector<std::string>& notes) {
   reject_other_kinds(r, o);
-  check_adapters(a, r, notes);
+  check_adapters(a, r, o, notes);
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
   s.sequence = r.seq_len;
@@ -240,6 +262,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     return s;
   }
   set_recompute(r, o, s);
+  if (o.framework != Framework::kTorchtitan) set_checkpoint_kind(r, o, s, notes);
   // DeepSpeed too has rules of its own for types: the engine casts the model and updates f32 weights.
   if (r.mode == RunMode::kQlora)
     set_quantized(a, r, o, s, notes);

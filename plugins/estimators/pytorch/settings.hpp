@@ -43,6 +43,7 @@ struct Options {
   bool compile = false;        // torch.compile; otherwise eager execution
   bool compiles_loss = false;  // of torchtitan
   TorchtitanVersion version = TorchtitanVersion::k02;
+  std::optional<bool> reentrant;  // checkpoints of recomputed layers; else the framework's default
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
   bool allocator_given = false;

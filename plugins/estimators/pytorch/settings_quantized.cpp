@@ -9,8 +9,6 @@ namespace {
 constexpr const char* kQuantized = "quantized base weights";
 
 void require_described(const model::Architecture& a, const RunSpec& r, const Options& o) {
-  if (o.name == "axolotl")
-    reject(std::string(kQuantized) + " of axolotl", "its own preparation of the model was not compared");
   if (o.framework != Framework::kPlain || r.parallel.zero)
     reject(std::string(kQuantized) + " that are sharded", "units with packed weights are not replayed",
            "leave parallel.zero out: each rank then has all weights");
@@ -26,10 +24,11 @@ void require_described(const model::Architecture& a, const RunSpec& r, const Opt
 }
 
 /// Whether the embedding, the norms and the head stay in the type in which the model is loaded. peft's
-/// prepare_model_for_kbit_training() casts them to f32; LLaMA-Factory does not call it.
+/// prepare_model_for_kbit_training() casts them to f32; LLaMA-Factory does not call it, and axolotl casts
+/// them back (ModelLoader._configure_embedding_dtypes()).
 bool keeps_loaded_type(const RunSpec& r, const Options& o) {
   if (r.weight == DType::kF32) return false;
-  return o.name == "llama-factory" || r.master == DType::kNone;
+  return o.name == "axolotl" || o.name == "llama-factory" || r.master == DType::kNone;
 }
 
 }  // namespace
@@ -53,8 +52,9 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
       "bitsandbytes quantizes the linear layers but the head, and computes their products in " +
       (s.autocast ? type : "fp32") + ". Embedding, norms and head are in ";
   if (narrow)
-    note += type + (o.name == "llama-factory" ? ", as LLaMA-Factory loads them."
-                                              : " (plan.master = \"none\"), as the model is loaded.");
+    note += type + (o.name == "axolotl"         ? ", to which axolotl casts them."
+                    : o.name == "llama-factory" ? ", as LLaMA-Factory loads them."
+                                                : " (plan.master = \"none\"), as the model is loaded.");
   else if (s.autocast && r.weight != DType::kF32)
     note +=
         "fp32, as prepare_model_for_kbit_training() of peft casts them; plan.master = \"none\" plans them "
@@ -63,7 +63,8 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   else
     note += "fp32.";
   notes.push_back(note);
-  if (!s.checkpoint)
+  // axolotl passes its own gradient_checkpointing on, which is off by default.
+  if (!s.checkpoint && o.name != "axolotl")
     notes.push_back(
         "Planned without gradient checkpointing, which " +
         std::string(o.name == "llama-factory" ? "LLaMA-Factory" : "prepare_model_for_kbit_training()") +

@@ -61,6 +61,23 @@ BOOST_AUTO_TEST_CASE(sft_config_of_trl_computes_in_bf16_and_checkpoints_1024_tok
                    "train.recompute") == "full");
 }
 
+BOOST_AUTO_TEST_CASE(the_kind_of_checkpoints_is_that_of_each_framework) {
+  const std::string trainer = "per_device_train_batch_size: 1\nbf16: true\ngradient_checkpointing: true\n";
+  const auto kind = [](const std::string& text) {
+    return value(settings("t.yaml", text, kModelOf8Ranks), "plan.checkpoint_reentrant");
+  };
+  BOOST_TEST(kind(trainer) == "");
+  BOOST_TEST(kind(trainer + "gradient_checkpointing_kwargs: {use_reentrant: true}\n") == "true");
+  const std::string axolotl =
+      "base_model: a/b\nadapter: qlora\nload_in_4bit: true\ngradient_checkpointing: true\n";
+  BOOST_TEST(kind(axolotl) == "");
+  BOOST_TEST(kind(axolotl + "gradient_checkpointing_kwargs:\n  use_reentrant: false\n") == "false");
+  // LLaMA-Factory has its own checkpoints, whatever TrainingArguments say.
+  const std::string factory = "model_name_or_path: a/b\nfinetuning_type: lora\ncutoff_len: 64\nbf16: true\n";
+  BOOST_TEST(kind(factory + "gradient_checkpointing_kwargs: {use_reentrant: true}\n") == "");
+  BOOST_TEST(kind(factory + "use_reentrant_gc: false\n") == "false");
+}
+
 BOOST_AUTO_TEST_CASE(fsdp_of_training_arguments_is_configured_beside_it) {
   const std::string job = "per_device_train_batch_size: 1\nbf16: true\ngradient_checkpointing: false\n";
   const std::string table =

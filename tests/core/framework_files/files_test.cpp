@@ -41,6 +41,7 @@ BOOST_AUTO_TEST_CASE(training_arguments_and_deepspeed_describe_one_job) {
                                         {"train.micro_batch", "2 @4"},
                                         {"train.grad_accum", "8 @5"},
                                         {"train.recompute", "full @8"},
+                                        {"plan.checkpoint_reentrant", "false @9"},
                                         {"optimizer.name", "adamw @10"},
                                         {"plan.optimizer_implementation", "fused @10"},
                                         // 128 sequences per step of 2 x 8: 8 devices

@@ -13,7 +13,7 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized".
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -79,6 +79,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.autocast = c.at("precision") == "autocast";
   s.attention = c.at("attention") == "eager" ? AttentionKernel::kEager : AttentionKernel::kSdpa;
   s.checkpoint = c.at("checkpoint");
+  s.reentrant = c.value("reentrant", false);
   s.optimizer = c.at("optimizer") == "sgd"          ? Optimizer::kSgd
                 : c.at("optimizer") == "adamw-8bit" ? Optimizer::kAdamW8bit
                                                     : Optimizer::kAdamW;
