@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -53,6 +54,14 @@ std::string did_you_mean_one_of(const std::vector<std::string>& names) {
 /// What Hugging Face appends to the name of a model, or puts before it, without a change of its tensors.
 constexpr std::string_view kNotInPresets[] = {"meta", "hf", "instruct", "chat", "base", "it"};
 
+/// The last part of a name without these words; comparable().
+std::string model_word(const std::string& name) {
+  std::string word;
+  for (const std::string& t : tokens_of(name.substr(name.rfind('/') + 1)))
+    if (std::ranges::find(kNotInPresets, t) == std::end(kNotInPresets)) word += t;
+  return word;
+}
+
 }  // namespace
 
 std::vector<std::string> matching_devices(const std::string& name) {
@@ -72,16 +81,22 @@ std::vector<std::string> matching_devices(const std::string& name) {
 }
 
 std::vector<std::string> matching_models(const std::string& name) {
-  const std::string last = name.substr(name.rfind('/') + 1);
-  std::string word;
-  for (const std::string& t : tokens_of(last))
-    if (std::ranges::find(kNotInPresets, t) == std::end(kNotInPresets)) word += t;
+  const std::string word = model_word(name);
   std::vector<std::string> same, runs;
   for (const std::string& preset : preset_names()) {
     if (word == comparable(preset)) same.push_back(preset);
     if (is_run(word, tokens_of(preset))) runs.push_back(preset);
   }
   return same.empty() ? runs : same;
+}
+
+std::string planned_model(const std::string& name) {
+  std::error_code ec;
+  if (std::filesystem::exists(name, ec)) return name;
+  const std::string word = model_word(name);
+  for (const std::string& preset : preset_names())
+    if (word == comparable(preset)) return preset;
+  return name;
 }
 
 std::string canonical_name(std::string_view key, const std::string& name) {

@@ -20,6 +20,11 @@ std::vector<std::string> matching_models(const std::string& name);
 /// `name` itself for any other value and key.
 std::string canonical_name(std::string_view key, const std::string& name);
 
+/// The preset that has the tensors of a model on the Hugging Face Hub: "qwen2.5-7b" for
+/// "Qwen/Qwen2.5-7B-Instruct", if no file has that name. `name` itself if there is no such preset. For plans
+/// only: to train, the weights of that model could be meant, which are not downloaded.
+std::string planned_model(const std::string& name);
+
 /// "; did you mean 'h100-80gb' or 'h100-pcie-80gb'?" or "". For "cpu", "gpu" and the like it names the option
 /// --backend.
 std::string suggest_device(const std::string& name);

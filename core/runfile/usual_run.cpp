@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/model/presets.hpp"
 #include "core/runfile/combinations.hpp"
 
 namespace trainhost::runfile {
@@ -35,7 +36,11 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
     assumed.push_back({key, toml_value(v)});
     s.set(key, std::move(v));
   };
-  if (usual || adapts(s)) assume("train.precision", text_value("bf16"));
+  // Before compute capability 8.0, mixed precision is that of fp16.
+  const DevicePreset* device =
+      s.given("memory.device") ? find_device_preset(s.text("memory.device")) : nullptr;
+  const char* half = device && device->bf16_tflops == 0 && device->fp16_tflops > 0 ? "fp16" : "bf16";
+  if (usual || adapts(s)) assume("train.precision", text_value(half));
   const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if ((framework == "fsdp2" || framework == "torchtitan" || framework == "torchtune" ||
        framework == "litgpt") &&

@@ -34,7 +34,7 @@ struct Request {
   cli::CommonArguments common(const PythonEstimators& estimators_of_process) const {
     cli::CommonArguments a;
     a.run_file = run_file, a.from = from_files, a.settings = settings, a.plugin_path = plugin_path;
-    a.model = model, a.backend = backend, a.json = true, a.quiet = true;
+    a.model = model, a.backend = backend, a.json = true, a.quiet = true, a.plans_only = true;
     a.own_estimators = estimators_of_process.all();
     return a;
   }

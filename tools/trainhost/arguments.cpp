@@ -62,16 +62,47 @@ const CLI::App& innermost_command(const CLI::App& app) {
   return parsed.empty() ? app : innermost_command(*parsed.front());
 }
 
+/// Options that users of other tools expect, and what says the same here. Of two entries with one name, the
+/// first whose option the command has.
+struct ForeignOption {
+  std::string_view name, here;  // {}: the value that was given
+};
+constexpr ForeignOption kForeignOptions[] = {
+    {"gpus", "--devices={}"},
+    {"gpus", "--set parallel.data={}"},
+    {"numgpus", "--devices={}"},
+    {"numgpus", "--set parallel.data={}"},
+    {"ngpus", "--devices={}"},
+    {"ngpus", "--set parallel.data={}"},
+    {"worldsize", "--devices={}"},
+    {"worldsize", "--set parallel.data={}"},
+    {"gpu", "--device={}"},
+    {"memory", "--budget={}"},
+    {"gpumemory", "--budget={}"},
+    {"vram", "--budget={}"},
+    {"lora", "--set lora.rank=16"},
+    {"qlora", "--set lora.rank=16 --set lora.base=nf4"},
+    {"framework", "--for={}"},
+    {"gradientcheckpointing", "--set train.recompute=full"},
+    {"optimizer", "--set optimizer.name={}"},
+};
+
 /// "; did you mean '--set optimizer.lr=1e-4'?" for an option that has the name of a key of the run file, or
-/// the name that other trainers use for one; else "".
+/// the name that other tools use for one; else "".
 std::string suggest_setting(const CLI::App& command, const std::string& argument) {
   const std::vector<std::string> options = option_names(command);
-  if (!argument.starts_with("--") || std::ranges::find(options, "--set") == options.end()) return "";
+  const auto has = [&](std::string_view option) {
+    return std::ranges::find(options, option) != options.end();
+  };
+  if (!argument.starts_with("--")) return "";
   const std::size_t end = std::min(argument.find('='), argument.size());
   const std::string name = comparable(argument.substr(2, end - 2));
+  const std::string value = end < argument.size() ? escaped(argument.substr(end + 1), 80) : "VALUE";
+  for (const ForeignOption& f : kForeignOptions)
+    if (f.name == name && has(f.here.substr(0, f.here.find_first_of("= "))))
+      return fmt::format("; did you mean '{}'?", fmt::format(fmt::runtime(f.here), value));
+  if (!has("--set")) return "";
   std::string key;
-  for (const runfile::ForeignName& f : runfile::foreign_names())
-    if (comparable(f.name) == name) key = f.key;
   for (const runfile::Key& k : runfile::schema()) {
     const std::string_view full = k.name;
     if (comparable(full) == name || comparable(full.substr(full.rfind('.') + 1)) == name) {
@@ -79,8 +110,10 @@ std::string suggest_setting(const CLI::App& command, const std::string& argument
       break;
     }
   }
-  const std::string value = end < argument.size() ? argument.substr(end) : "=VALUE";
-  return key.empty() ? "" : fmt::format("; did you mean '--set {}{}'?", key, escaped(value, 80));
+  // Another trainer's meaning of a word wins over the last part of a key ("dtype").
+  for (const runfile::ForeignName& f : runfile::foreign_names())
+    if (comparable(f.name) == name) key = f.key;
+  return key.empty() ? "" : fmt::format("; did you mean '--set {}={}'?", key, value);
 }
 
 /// The first argument that `command` does not know, with the nearest name that it knows.

@@ -29,6 +29,8 @@ struct CommonArguments {
   std::vector<std::shared_ptr<plugin::Estimator>> own_estimators;
   bool json = false, quiet = false;
   int verbosity = 0;  // number of -v
+  bool plans_only =
+      false;  // no weights are read: common.model may be the name of a model on the Hugging Face Hub
 };
 
 struct TrainArguments {
@@ -64,7 +66,7 @@ struct PictureArguments {
 };
 
 struct PlanArguments {
-  CommonArguments common;
+  CommonArguments common{.plans_only = true};
   TargetArguments target;
   std::string estimators;                  // comma-separated
   std::string html, csv, memory_snapshot;  // output files; "" = none
@@ -74,7 +76,7 @@ struct PlanArguments {
 };
 
 struct SweepArguments {
-  CommonArguments common;
+  CommonArguments common{.plans_only = true};
   TargetArguments target;
   std::string over;  // KEY=VALUES
   std::string estimators, html, csv;
@@ -82,7 +84,7 @@ struct SweepArguments {
 };
 
 struct SearchArguments {
-  CommonArguments common;
+  CommonArguments common{.plans_only = true};
   TargetArguments target;  // without framework and safe
   std::string html, csv;
   PictureArguments picture;

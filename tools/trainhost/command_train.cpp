@@ -25,13 +25,13 @@
 namespace trainhost::cli {
 namespace {
 
-/// What `train --model` names: a folder is a model that is trained further, anything else starts from random
-/// weights.
+/// What `train --model` names: a folder is a model that is trained further, a preset or a config.json starts
+/// from random weights. A name of the Hugging Face Hub is taken for a folder, whose absence is explained.
 runfile::Override model_to_train(const std::string& model) {
   std::error_code ec;
   if (std::filesystem::is_directory(model, ec)) return {"model.path", model, "--model"};
-  const bool file = model.ends_with(".json") || model.find('/') != model.npos;
-  return {file ? "model.config" : "model.preset", model, "--model"};
+  if (model.ends_with(".json")) return {"model.config", model, "--model"};
+  return {model.find('/') != model.npos ? "model.path" : "model.preset", model, "--model"};
 }
 
 /// Whether matrix products are faster in bf16 than in fp32 on the device that will train: on GPUs, and on

@@ -2,6 +2,7 @@
 // defaults. The options are passed to the reader of the run file as overrides, so that they get its checks
 // and its messages.
 #include "tools/trainhost/run_setup.hpp"
+#include "core/runfile/suggest.hpp"
 
 #include "tools/trainhost/launched_ranks.hpp"
 
@@ -94,6 +95,10 @@ std::vector<runfile::Override> target_overrides(const TargetArguments& a) {
   return out;
 }
 
+static std::string model_of(const CommonArguments& a) {
+  return a.plans_only ? runfile::planned_model(a.model) : a.model;
+}
+
 /// The run of --from. Options win over the files, as they win over a run file.
 static runfile::RunConfig load_framework_files(const CommonArguments& a, const framework_files::JobFiles& job,
                                                std::vector<runfile::Override> options,
@@ -105,7 +110,7 @@ static runfile::RunConfig load_framework_files(const CommonArguments& a, const f
   std::vector<runfile::Override> all = files.settings;
   all.insert(all.end(), options.begin(), options.end());
   runfile::RunConfig c =
-      a.model.empty() ? runfile::load_run({}, all, open) : runfile::run_for_model(a.model, all, open);
+      a.model.empty() ? runfile::load_run({}, all, open) : runfile::run_for_model(model_of(a), all, open);
   c.file_keys = files.keys;
   return c;
 }
@@ -119,7 +124,7 @@ static runfile::RunConfig load_run_or_model(const CommonArguments& a,
     throw usage_error("--model and a run file are both given", "give one of them");
   if (!a.from.empty())
     return load_framework_files(a, framework_files::JobFiles(a.from), std::move(all), open);
-  if (!a.model.empty()) return runfile::run_for_model(a.model, all, open);
+  if (!a.model.empty()) return runfile::run_for_model(model_of(a), all, open);
   if (a.run_file.empty()) return runfile::load_run({}, all, open);
   runfile::RunConfig c = runfile::load_run(a.run_file, all, open);
   if (!a.quiet) report_empty_run_file(c, a.run_file);

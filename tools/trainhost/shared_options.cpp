@@ -43,7 +43,9 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   }
   if (shared & kModel)
     add_text(app, "--model", a.model, "PRESET|config.json",
-             "Use a preset or a Hugging Face config.json instead of a run file.");
+             a.plans_only
+                 ? "Use a preset, its name on the Hugging Face Hub, or a config.json instead of a run file."
+                 : "Use a preset or a Hugging Face config.json instead of a run file.");
   if (shared & kFrom)
     add_from(app, a.from,
              "Plan the job that these files of another framework describe: TrainingArguments, accelerate,\n"

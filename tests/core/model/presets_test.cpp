@@ -66,9 +66,13 @@ BOOST_AUTO_TEST_CASE(names_are_sorted) {
 }
 
 BOOST_AUTO_TEST_CASE(every_documented_device_has_a_preset) {
-  for (const char* name : {"a100-40gb", "a100-80gb", "h100-80gb", "h100-pcie-80gb", "h200-141gb",
-                           "b200-180gb", "gb200-186gb", "mi300x-192gb", "l40s-48gb", "l4-24gb", "a10g-24gb",
-                           "rtx-3090", "rtx-4090", "rtx-5090", "rtx-a6000", "tpu-v5p", "xeon-8480"})
+  for (const char* name :
+       {"a100-40gb",   "a100-80gb",        "h100-80gb",    "h100-pcie-80gb", "h200-141gb",  "b200-180gb",
+        "gb200-186gb", "mi300x-192gb",     "l40s-48gb",    "l4-24gb",        "a10g-24gb",   "rtx-3060",
+        "rtx-3090",    "rtx-4060-ti-16gb", "rtx-4080",     "rtx-4090",       "rtx-5070-ti", "rtx-5080",
+        "rtx-5090",    "rtx-6000-ada",     "rtx-a6000",    "rtx-pro-6000",   "a30-24gb",    "a40-48gb",
+        "gh200-96gb",  "h20-96gb",         "mi325x-256gb", "mi355x-288gb",   "t4-16gb",     "v100-16gb",
+        "v100-32gb",   "tpu-v5p",          "xeon-8480"})
     BOOST_TEST((find_device_preset(name) != nullptr), name);
 }
 
@@ -81,10 +85,12 @@ BOOST_AUTO_TEST_CASE(device_rates_are_plausible) {
   BOOST_TEST(find_device_preset("h100") == nullptr);
   for (const DevicePreset& d : device_presets()) {
     BOOST_TEST(find_device_preset(d.name) == &d);
-    BOOST_TEST(d.memory_bytes >= 23'000'000'000u, d.name);
-    BOOST_TEST((d.memory_gbs >= 300 && d.memory_gbs <= 8000), d.name);
-    BOOST_TEST((d.bf16_tflops >= 2 * d.tf32_tflops * 0.98 && d.bf16_tflops > 50), d.name);
-    BOOST_TEST((d.fp16_tflops == 0 || d.fp16_tflops == d.bf16_tflops), d.name);
+    BOOST_TEST(d.memory_bytes >= 12'000'000'000u, d.name);
+    BOOST_TEST((d.memory_gbs >= 288 && d.memory_gbs <= 8000), d.name);
+    const bool before_bf16 = d.capability > 0 && d.capability < 80;
+    BOOST_TEST((d.bf16_tflops == 0) == before_bf16, d.name);
+    BOOST_TEST((before_bf16 || (d.bf16_tflops >= 2 * d.tf32_tflops * 0.98 && d.bf16_tflops > 25)), d.name);
+    BOOST_TEST((d.fp16_tflops == 0 || before_bf16 || d.fp16_tflops == d.bf16_tflops), d.name);
     BOOST_TEST((d.fp8_tflops == 0 || std::abs(d.fp8_tflops / d.bf16_tflops - 2) < 0.03), d.name);
     BOOST_TEST((d.node == 1) == (d.link_gbs == 0), d.name);
     BOOST_TEST((d.network_gbs <= d.link_gbs && d.host_gbs <= d.memory_gbs), d.name);
@@ -99,12 +105,21 @@ BOOST_AUTO_TEST_CASE(device_rates_follow_from_buses_and_clocks) {
   const struct {
     const char* name;
     double bus_bits, gbit_a_pin, units, dense_16_bit_flops_a_clock, boost_ghz;
-  } chips[] = {{"a100-40gb", 5120, 2.43, 108, 2048, 1.41}, {"a100-80gb", 5120, 3.186, 108, 2048, 1.41},
-               {"h100-80gb", 5120, 5.23, 132, 4096, 1.83}, {"h100-pcie-80gb", 5120, 3.125, 114, 4096, 1.62},
-               {"l40s-48gb", 384, 18, 142, 1024, 2.49},    {"rtx-3090", 384, 19.5, 82, 512, 1.695},
-               {"rtx-4090", 384, 21, 128, 512, 2.52},      {"rtx-5090", 512, 28, 170, 512, 2.407},
-               {"rtx-a6000", 384, 16, 84, 1024, 1.8},      {"a10g-24gb", 384, 12.5, 80, 512, 1.71},
-               {"l4-24gb", 192, 12.5, 58, 1024, 2.04},     {"mi300x-192gb", 8192, 5.2, 304, 2048, 2.1}};
+  } chips[] = {
+      {"a100-40gb", 5120, 2.43, 108, 2048, 1.41},    {"a100-80gb", 5120, 3.186, 108, 2048, 1.41},
+      {"h100-80gb", 5120, 5.23, 132, 4096, 1.83},    {"h100-pcie-80gb", 5120, 3.125, 114, 4096, 1.62},
+      {"l40s-48gb", 384, 18, 142, 1024, 2.49},       {"rtx-3090", 384, 19.5, 82, 512, 1.695},
+      {"rtx-4090", 384, 21, 128, 512, 2.52},         {"rtx-5090", 512, 28, 170, 512, 2.407},
+      {"rtx-a6000", 384, 16, 84, 1024, 1.8},         {"a10g-24gb", 384, 12.5, 80, 512, 1.71},
+      {"l4-24gb", 192, 12.5, 58, 1024, 2.04},        {"mi300x-192gb", 8192, 5.2, 304, 2048, 2.1},
+      {"a30-24gb", 3072, 2.43, 56, 2048, 1.44},      {"a40-48gb", 384, 14.5, 84, 1024, 1.74},
+      {"gh200-96gb", 6144, 5.21, 132, 4096, 1.83},   {"mi325x-256gb", 8192, 5.86, 304, 2048, 2.1},
+      {"mi355x-288gb", 8192, 7.8, 256, 4096, 2.4},   {"rtx-3060", 192, 15, 28, 512, 1.777},
+      {"rtx-4060-ti-16gb", 128, 18, 34, 512, 2.535}, {"rtx-4080", 256, 22.4, 76, 512, 2.505},
+      {"rtx-5070-ti", 256, 28, 70, 512, 2.452},      {"rtx-5080", 256, 30, 84, 512, 2.617},
+      {"rtx-6000-ada", 384, 20, 142, 1024, 2.505},   {"rtx-pro-6000", 512, 28, 188, 1024, 2.617},
+      {"t4-16gb", 256, 10, 40, 1024, 1.59},          {"v100-16gb", 4096, 1.75, 80, 1024, 1.53},
+      {"v100-32gb", 4096, 1.75, 80, 1024, 1.53}};
   for (const auto& c : chips) {
     const DevicePreset& d = *find_device_preset(c.name);
     BOOST_TEST((d.vendor != "NVIDIA" || d.multiprocessors == c.units), c.name);

@@ -415,6 +415,7 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST((usual.run.seq_len == 2048u && usual.run.micro_batch == 1u && usual.precision == "bf16"));
   BOOST_TEST(usual.assumed.size() == 3u);
   BOOST_TEST(!usual.given.count("data.seq_len"));
+  BOOST_TEST((run_for_model("llama-3-8b", {{"memory.device", "t4-16gb"}}).run.compute == DType::kF16));
   BOOST_TEST(run_for_model("gpt2").run.seq_len == 1024u);  // the longest that it is designed for
   const RunConfig given =
       run_for_model("llama-3-8b", {{"train.precision", "fp32"}, {"train.micro_batch", "4"}});

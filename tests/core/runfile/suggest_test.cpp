@@ -7,9 +7,11 @@
 #include "core/model/presets.hpp"
 #include "core/runfile/named_values.hpp"
 #include "core/runfile/run_config.hpp"
+#include "tests/support/files.hpp"
 
 using namespace trainhost;
 using namespace trainhost::runfile;
+using trainhost::test::TemporaryDirectory;
 using Names = std::vector<std::string>;
 
 BOOST_AUTO_TEST_SUITE(suggestions)
@@ -28,7 +30,10 @@ BOOST_AUTO_TEST_CASE(a_device_is_found_by_a_part_of_its_name) {
   BOOST_TEST(devices("L4") == Names{"l4-24gb"});  // not the L40S
   BOOST_TEST(devices("MI300X") == Names{"mi300x-192gb"});
   BOOST_TEST(devices("b200") == Names{"b200-180gb"});
-  BOOST_TEST(devices("v100").empty());
+  BOOST_TEST((devices("v100") == Names{"v100-16gb", "v100-32gb"}));
+  BOOST_TEST(devices("Tesla T4") == Names{"t4-16gb"});
+  BOOST_TEST(devices("NVIDIA RTX 6000 Ada Generation") == Names{"rtx-6000-ada"});
+  BOOST_TEST(devices("p100").empty());
   BOOST_TEST(devices("").empty());
   BOOST_TEST(devices("-").empty());
   // Every device by its own names.
@@ -48,6 +53,21 @@ BOOST_AUTO_TEST_CASE(a_model_is_found_by_its_name_on_the_hub) {
   BOOST_TEST(matching_models("no/such").empty());
   BOOST_TEST(suggest_model("Lama-3-8B") == "; did you mean 'llama-3-8b'?");
   BOOST_TEST(suggest_model("org/meta-llama-3-8b-hf") == "; did you mean 'llama-3-8b'?");
+}
+
+// Only to plan: its weights are not needed.
+BOOST_AUTO_TEST_CASE(a_model_of_the_hub_is_planned_as_the_preset_with_its_tensors) {
+  BOOST_TEST(planned_model("meta-llama/Meta-Llama-3-8B-Instruct") == "llama-3-8b");
+  BOOST_TEST(planned_model("Qwen/Qwen2.5-7B-Instruct") == "qwen2.5-7b");
+  BOOST_TEST(planned_model("google/gemma-2-9b-it") == "gemma-2-9b");
+  BOOST_TEST(planned_model("gpt2") == "gpt2");
+  for (const char* name : {"meta-llama/Llama-3", "llama3", "Qwen/Qwen2.5-7B-Instruct-AWQ", "no/such", ""})
+    BOOST_TEST(planned_model(name) == name);
+  const TemporaryDirectory tmp;
+  const std::string folder = (tmp / "Qwen2.5-7B").string();
+  BOOST_TEST(planned_model(folder) == "qwen2.5-7b");
+  std::filesystem::create_directories(folder);
+  BOOST_TEST(planned_model(folder) == folder);
 }
 
 BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
@@ -72,7 +92,8 @@ BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
 
 BOOST_AUTO_TEST_CASE(several_meanings_are_listed) {
   BOOST_TEST(suggest_device("A100") == "; did you mean 'a100-40gb' or 'a100-80gb'?");
-  BOOST_TEST(suggest_device("rtx") == "; did you mean 'rtx-3090', 'rtx-4090', 'rtx-5090' or 'rtx-a6000'?");
+  BOOST_TEST(suggest_device("rtx") ==
+             "; did you mean 'rtx-3060', 'rtx-3090', 'rtx-4060-ti-16gb' or 'rtx-4080'?");
   BOOST_TEST(suggest_device("h100-80g") == "; did you mean 'h100-80gb'?");
   BOOST_TEST(suggest_device("GPU").find("--backend=cuda") != std::string::npos);
   BOOST_TEST(suggest_device("abacus") == "");

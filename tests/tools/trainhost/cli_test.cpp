@@ -87,6 +87,31 @@ BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_treated_as_a_misspelt_command
   BOOST_TEST(has(r.err, "did you mean 'train'?"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(an_option_of_another_tool_suggests_the_one_of_this) {
+  const auto refused = [](std::vector<std::string> words, const std::string& suggestion) {
+    const Outcome r = run_program(words);
+    BOOST_TEST(r.code == 2);
+    BOOST_TEST(has(r.err, "did you mean '" + suggestion + "'?"), r.err);
+  };
+  refused({"search", "--model=gpt2", "--gpus=8"}, "--devices=8");
+  refused({"plan", "--model=gpt2", "--gpus=8"}, "--set parallel.data=8");
+  refused({"plan", "--model=gpt2", "--gpu", "4090"}, "--device=VALUE");
+  refused({"plan", "--model=gpt2", "--lora"}, "--set lora.rank=16");
+  refused({"plan", "--model=gpt2", "--dtype=bf16"}, "--set train.precision=bf16");
+  refused({"plan", "--model=gpt2", "--tp=2"}, "--set parallel.tensor=2");
+  refused({"plan", "--model=gpt2", "--modle=gpt2"}, "--model");
+}
+
+BOOST_AUTO_TEST_CASE(a_model_of_the_hub_is_planned_but_not_trained) {
+  Outcome r = run_program({"plan", "--model=Qwen/Qwen2.5-0.5B-Instruct", "--device=t4"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "qwen2.5-0.5b"), r.out);
+  BOOST_TEST(has(r.out, "assumed: train.precision = \"fp16\""), r.out);
+  r = run_program({"train", "--model=Qwen/Qwen2.5-0.5B-Instruct"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "does not exist (for a model of the Hugging Face Hub: hf download"), r.err);
+}
+
 BOOST_AUTO_TEST_CASE(models_and_devices_are_listed) {
   Outcome r = run_program({"models"});
   BOOST_TEST(r.code == 0);
