@@ -143,6 +143,7 @@ class Browser:
                                                            "value": "dark" if on else "light"}])
 
     def screenshot(self, file, whole=False):
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+        kind = {"format": "webp", "quality": 70} if file.endswith(".webp") else {"format": "png"}
+        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **kind)["data"]
         with open(file, "wb") as f:
             f.write(base64.b64decode(data))

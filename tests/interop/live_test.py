@@ -13,6 +13,7 @@ import http.client, json, os, re, signal, socket, subprocess, sys, tempfile, thr
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from browser import Browser, find_chromium
+from page_checks import faults
 
 build, pictures = os.path.abspath(sys.argv[1]), sys.argv[3] if len(sys.argv) > 3 else None
 program = build + "/bin/trainhost"
@@ -125,53 +126,9 @@ def by_http(d):
 
 
 # Elements without a name, unlabelled fields, headings that skip a level, ids that occur twice, text without contrast.
-accessible = r"""(function () {
-  var bad = [], d = document;
-  function all(q) { return Array.from(d.querySelectorAll(q)); }
-  function name(e) { return (e.getAttribute('aria-label') || e.textContent || '').trim() || (e.querySelector('title') || {}).textContent; }
-  if (!d.documentElement.lang) bad.push('no language');
-  if (all('main').length !== 1 || all('h1').length !== 1) bad.push('landmarks');
-  all('button, svg[role=img], [role=group], summary').forEach(function (e) { if (!name(e)) bad.push('no name: ' + e.outerHTML.slice(0, 80)); });
-  all('input').forEach(function (e) { if (!e.labels.length) bad.push('no label: ' + e.id); });
-  all('th').forEach(function (e) { if (!e.scope) bad.push('no scope: ' + e.textContent); });
-  all('[tabindex]').forEach(function (e) { if (e.tabIndex > 0) bad.push('order of focus: ' + e.outerHTML.slice(0, 80)); });
-  var level = 1, ids = {};
-  all('h1, h2, h3').forEach(function (e) { var n = Number(e.tagName[1]); if (n > level + 1) bad.push('heading: ' + e.textContent); level = n; });
-  all('[id]').forEach(function (e) { if (ids[e.id]) bad.push('twice: ' + e.id); ids[e.id] = 1; });
-  function rgb(c) { return c.match(/[\d.]+/g).map(Number); }
-  function light(c) { return [0.2126, 0.7152, 0.0722].reduce(function (s, w, i) { var v = c[i] / 255; return s + w * (v <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4)); }, 0); }
-  function behind(e) { for (; e; e = e.parentElement) { var c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0.99) return c; } return [255, 255, 255]; }
-  var seen = 0;
-  all('p, td, th, li, h1, h2, h3, button, figcaption, label, summary, pre, code, data, svg text').forEach(function (e) {
-    if (!e.textContent.trim() || !e.getClientRects().length || e.classList.contains('on')) return;
-    var s = getComputedStyle(e), front = rgb(e.closest('svg') ? s.fill : s.color), back = behind(e);
-    var a = light(front), b = light(back), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    ++seen;
-    if (ratio < 4.5) bad.push('contrast ' + ratio.toFixed(2) + ': ' + e.textContent.slice(0, 40));
-  });
-  if (seen < 20) bad.push('only ' + seen + ' texts');
-  return bad;
-})()"""
-
-
 def inspect(page, name):
-    """What holds for every page."""
-    for dark in (False, True):
-        page.dark(dark)
-        found = page.evaluate(accessible)
-        check(f"{name}, {'dark' if dark else 'light'}: {found}", not found)
-    page.dark(False)
-    for width in (360, 800, 1400):
-        page.resize(width)
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        check(f"{name}: {wide} pixels on a screen of {width}", wide <= width)
-        cut = page.evaluate("[...document.querySelectorAll('table')].filter(t => t.getClientRects().length && "
-                            "t.getBoundingClientRect().right > innerWidth + 1).map(t => t.outerHTML.slice(0, 60))")
-        check(f"{name}: tables are cut at {width}: {cut}", width > 400 or not cut)
-        if pictures:
-            page.screenshot(os.path.join(pictures, f"{name}-{width}.png"))
-    page.resize(1000)
-    check(f"{name}: the console is silent: {page.console}", not page.console)
+    found = faults(page, pictures, name)
+    check(f"{name}: {found}", not found)
 
 
 def in_browser(d):

@@ -71,6 +71,7 @@ struct PlanArguments {
   std::string estimators;                  // comma-separated
   std::string html, csv, memory_snapshot;  // output files; "" = none
   PictureArguments picture;
+  std::string web;   // "" = not given, "true" = open the planner page, or the file for it
   std::string rank;  // whose memory, from 0; "" = of the rank that needs most
   bool explain = false, limits = false, print_run = false;
 };

@@ -119,6 +119,9 @@ void add_plan(Parser& p) {
   add_text(*app, "--memory-snapshot", a->memory_snapshot, "FILE",
            "Write the allocations of a step for PyTorch's memory visualiser (pytorch.org/memory_viz).");
   app->add_flag(
+      "--web", a->web,
+      "Open the planner page with this run in a browser, to change it there; --web=FILE writes the page.");
+  app->add_flag(
       "--limits", a->limits,
       "Also compute the largest micro-batch, the longest sequence and the fewest devices that fit.");
 }

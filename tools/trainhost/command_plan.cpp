@@ -9,6 +9,7 @@
 #include "tools/trainhost/planned_results.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
+#include "tools/trainhost/web_page.hpp"
 
 namespace trainhost::cli {
 
@@ -23,6 +24,10 @@ Exit run(const PlanArguments& a) {
   if (a.print_run) {
     const runfile::RunConfig c = load_config(a.common, target_overrides(a.target));
     fmt::print("{}", runfile::without_defaults(c.resolved()));
+    return Exit::kDone;
+  }
+  if (!a.web.empty()) {
+    show_planner_page(a);
     return Exit::kDone;
   }
   const report::PictureFiles picture{a.picture.svg, a.picture.png};

@@ -79,6 +79,48 @@ BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_pl
   BOOST_TEST(read_file(tmp.path() / "plain") == "x");
 }
 
+/// The page is found beside the program, so a copy of the program has one of its own.
+BOOST_AUTO_TEST_CASE(the_planner_page_is_written_with_the_run_of_the_command_line) {
+  TemporaryDirectory tmp;
+  const std::filesystem::path program = tmp.path() / "bin/trainhost";
+  std::filesystem::create_directories(program.parent_path());
+  std::filesystem::create_directories(tmp.path() / "share/trainhost");
+  std::filesystem::copy_file(TRAINHOST_BINARY_DIR "/bin/trainhost", program);
+  const std::string out = (tmp.path() / "out.html").string();
+  RunOptions o;
+  o.program = program.string();
+  const std::vector<std::string> words = {"plan",  "--model=llama-3-8b", "--device=h100-80gb",
+                                          "--set", "data.seq_len=100",   "--web=" + out};
+  Outcome r = run_program(words, o);
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "this installation has no planner page"), r.err);
+  tmp.write("share/trainhost/planner.html",
+            "<b><script id=\"state\" type=\"application/json\">\"\"</script></b>");
+  r = run_program(words, o);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, out), r.err);
+  BOOST_TEST(read_file(out) ==
+             "<b><script id=\"state\" type=\"application/json\">\"source=model&model=llama-3-8b&device="
+             "h100-80gb&budget=&for=&more=data.seq_len%3D100%0A\"</script></b>");
+  // A run file with the config.json that it names.
+  tmp.write(
+      "config.json",
+      "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 64, \"num_hidden_layers\": 1, "
+      "\"num_attention_heads\": 1, \"vocab_size\": 300, \"x\": \"</script>\"}");
+  r = run_program(
+      {"plan", "--web=" + out, tmp.write("r.toml", "[model]\nconfig = \"config.json\"\n").string()}, o);
+  BOOST_TEST(r.code == 0, r.err);
+  const std::string page = read_file(out);
+  BOOST_TEST(has(page, "config=%7B%22model_type"), page);
+  BOOST_TEST(has(page, "config%20%3D%20%22config.json%22"), page);
+  // No browser: the file is there, and the message says so.
+  o.environment = {{"BROWSER", "/no/such/browser"}, {"PATH", ""}, {"TRAINHOST_CACHE", tmp.path().string()}};
+  r = run_program({"plan", "--web"}, o);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "planner.html: no browser could be started; open this file in one"), r.err);
+  BOOST_TEST(std::filesystem::exists(tmp.path() / "planner.html"));
+}
+
 BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_treated_as_a_misspelt_command) {
   Outcome r = run_program({"--plugin-path", "plug", "--backend=no-such"});
   BOOST_TEST(r.code == 2);

@@ -22,7 +22,10 @@ function requestOf() {
     request[key] = as;
   };
   if (source === 'config') paste('config.json', 'model', 'config.json');
-  if (source === 'run') paste('run.toml', 'run_file', 'run.toml');
+  if (source === 'run') {
+    paste('run.toml', 'run_file', 'run.toml');
+    if (value('config')) request.files['config.json'] = field('config').value;
+  }
   if (source === 'from') paste('job.json', 'from', ['job.json']);
   request.device = value('device');
   request.budget = value('budget');
@@ -76,8 +79,7 @@ function show(reply) {
 }
 
 function showFields() {
-  const pasted = value('source') !== 'model';
-  for (const label of form.querySelectorAll('[data-for]')) label.hidden = (label.dataset.for === 'paste') !== pasted;
+  for (const label of form.querySelectorAll('[data-for]')) label.hidden = !label.dataset.for.split(' ').includes(value('source'));
   field('lora.rank').parentElement.hidden = !value('adapter');
 }
 
@@ -90,6 +92,18 @@ function saveState() {
 function loadState() {
   const state = new URLSearchParams(location.hash.slice(1));
   for (const e of form.elements) if (e.name) e.value = state.has(e.name) ? state.get(e.name) : e.dataset.first;
+  // A key that has a field goes there.
+  const rest = [];
+  for (const line of field('more').value.split('\n')) {
+    const [key, ...words] = line.split('='), e = form.elements[key.trim()];
+    const before = e && e.value;
+    if (e && words.length) e.value = words.join('=').trim();
+    if (!e || !words.length || e.value !== words.join('=').trim()) {
+      if (e) e.value = before;  // not one of its choices
+      if (line.trim()) rest.push(line);
+    }
+  }
+  field('more').value = rest.join('\n');
 }
 
 function update() {
@@ -104,8 +118,20 @@ function fill(name, values, texts = values) {
   values.forEach((v, i) => field(name).append(new Option(texts[i], v)));
 }
 
+/// Without a secure context there is no clipboard but the selection.
+function toClipboard(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = document.createElement('textarea');
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand('copy');
+  area.remove();
+  return Promise.resolve();
+}
+
 function copy(button, text) {
-  navigator.clipboard.writeText(text).then(() => {
+  toClipboard(text).then(() => {
     const before = button.textContent;
     button.textContent = 'Copied';
     setTimeout(() => { button.textContent = before; }, 1500);
@@ -123,6 +149,9 @@ function start(module) {
   field('model').value = 'llama-3-8b';
   field('device').value = 'h100-80gb';
   for (const e of form.elements) if (e.name) e.dataset.first = e.value;
+  // The state that `trainhost plan --web` has written into the page.
+  const written = JSON.parse($('state').textContent);
+  if (written && !location.hash) history.replaceState(null, '', '#' + written);
   loadState();
   update();
   form.addEventListener('input', update);
@@ -132,7 +161,14 @@ function start(module) {
   $('link').onclick = e => copy(e.target, location.href);
   $('copy-command').onclick = e => copy(e.target, last.command || '');
   $('copy-run-file').onclick = e => copy(e.target, $('run-file').textContent);
-  document.body.dataset.ready = 'true';
+  document.documentElement.dataset.ready = '1';
 }
 
-TrainhostPlanner().then(start, e => { $('answer').textContent = 'The planner could not be loaded: ' + e; });
+/// The compiled planner is in the page, compressed, so that the page is one file that also opens from a disk.
+async function unpacked() {
+  const bytes = Uint8Array.from(atob($('core').textContent), c => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).arrayBuffer();
+}
+
+unpacked().then(wasmBinary => TrainhostPlanner({wasmBinary})).then(start)
+  .catch(e => { $('answer').textContent = 'The planner could not be loaded: ' + e; });
