@@ -132,6 +132,10 @@ constexpr Rule kAxolotl[] = {
     {"plugins", Use::kCustom, "plan.cross_entropy", "", axolotl_plugins},
     {"cut_cross_entropy", Use::kChoice, "@cut_loss", "true=cut|false=plain"},
     {"chunked_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "fused"},
+    {"liger_rope", Use::kWhenTrue, "@liger_rope", "true"},
+    {"liger_rms_norm", Use::kWhenTrue, "@liger_rms_norm", "true"},
+    {"liger_glu_activation", Use::kWhenTrue, "@liger_swiglu", "true"},
+    {"liger_swiglu", Use::kWhenTrue, "@liger_swiglu", "true"},
     {"liger_*", Use::kNotModelled, "", kKernels},
     {"flash_attn_*", Use::kNotModelled, "", kKernels},
     {"fused_attn_kernel", Use::kNotModelled, "", kKernels},
@@ -272,6 +276,19 @@ void axolotl_types(Job& job) {
   }
 }
 
+/// One key of axolotl per kernel of Liger.
+void axolotl_liger(Job& job) {
+  std::string kernels;
+  const Given* from = nullptr;
+  for (const char* name : {"rope", "rms_norm", "swiglu"})
+    if (const Given* given = job.find(std::string("@liger_") + name)) {
+      from = given;
+      kernels += (kernels.empty() ? "" : ",") + std::string(name);
+    }
+  if (from) job.set_default("plan.liger_kernels", kernels, Given(*from));
+  job.erase_if([](const std::string& key) { return key.starts_with("@liger_"); });
+}
+
 void axolotl_ranks(Job& job, const Entries& entries) {
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
@@ -306,6 +323,7 @@ void read_axolotl(const Entries& entries, Job& job) {
     job.set_default("plan.cross_entropy", loss->value, *loss);
   else if (const Given* plugin = job.find("@cut_cross_entropy"))
     job.set_default("plan.cross_entropy", "cut", *plugin);
+  axolotl_liger(job);
   axolotl_ranks(job, entries);
   for (const char* key : {"@cut_loss", "@cut_cross_entropy", "@adapter", "@all_linear", "@fp16", "@not_bf16",
                           "@shard", "@replicate"})

@@ -138,8 +138,8 @@ constexpr Rule kTrainingArguments[] = {
     {"activation_checkpointing_kwargs.every_n_layers", Use::kNotModelled, "1", "other layers are kept"},
     {"optim", Use::kCustom, "optimizer.name", "", set_hugging_face_optimizer},
     {"adafactor", Use::kCustom, "optimizer.name", "", trainer_adafactor},
-    // Liger fuses the head with the loss, so that no logits exist; its other kernels save fewer activations,
-    // which plans do not know.
+    // Liger computes head and loss in chunks of tokens; its other kernels are the default of
+    // plan.liger_kernels.
     {"use_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     {"use_liger", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     {"liger_kernel_config.*", Use::kNotModelled, "true", "operators of Liger that are switched off"},

@@ -4,7 +4,10 @@
 // decoder_gpt2.cpp.
 #include "core/frameworks/decoder.hpp"
 
+#include <tuple>
 #include <utility>
+
+#include "core/frameworks/liger.hpp"
 
 namespace trainhost::frameworks {
 
@@ -32,6 +35,7 @@ Tensor Decoder::loss_of_model() {
   t_.module = "";
   // `x` (hidden_states) and `logits` are variables: both exist until the loss has been computed.
   Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
+  if (s_.liger.loss) return liger_loss_of(x);
   t_.module = "lm_head";
   if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
@@ -63,6 +67,22 @@ Tensor Decoder::loss_of_model() {
   t_.purpose = before;
   t_.module = "";
   return result;
+}
+
+Tensor Decoder::liger_loss_of(const Tensor& x) {
+  // lce_forward() and LigerForCausalLMLoss(), whose variables `labels` and `shift_labels` are two tensors.
+  t_.in_loss = true;
+  t_.module = "loss";
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
+  const Tensor labels =
+      batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
+  const Tensor rows = view(t_, x, {batch_ * sequence_, hidden_});
+  Tensor loss = liger_loss(t_, rows, a_.tied ? embedding_ : head_);
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return loss;
 }
 
 /// Gemma 3 rotates layers with a window by other angles.
@@ -223,6 +243,7 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
   // LlamaRMSNorm.forward(): saved are the f32 copy of x, 1/rms, and where the weight is trained the normed x.
   // The variables `variance` and the f32 result exist until it returns.
   if (gemma_) return gemma_norm(x, weight);
+  if (s_.liger.norms) return liger_rms_norm(t_, x, weight);
   Tensor h = to(t_, x, Element::kF32);
   Tensor squares = pow(t_, h);
   const Tensor variance = mean(t_, squares);
@@ -372,7 +393,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
       in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
     }
   }
-  {
+  if (s_.liger.rotary) {
+    const ModuleScope scope(t_, "rotary_emb");
+    std::tie(in.q, in.k) = liger_rope(t_, in.q, in.k, context.rotary.cos, context.rotary.sin);
+  } else {
     // Both results exist before either variable is assigned again.
     Tensor q = rotated(in.q, context.rotary), k = rotated(in.k, context.rotary);
     in.q = std::move(q);
@@ -403,8 +427,11 @@ Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
     const ModuleScope scope(t_, "mlp");
     const std::vector<Tensor> parts = split(t_, fused, {fused->shape[-1] / 2, fused->shape[-1] / 2});
     half = parts[0];
-    const Tensor active = activated(half);
-    product = mul(t_, parts[1], active);
+    product = s_.liger.swiglu ? liger_swiglu(t_, half, parts[1]) : mul(t_, parts[1], activated(half));
+  } else if (s_.liger.swiglu) {
+    const Tensor gate = run(w.gate, x), up = run(w.up, x);
+    const ModuleScope scope(t_, "mlp");
+    product = liger_swiglu(t_, gate, up);
   } else {
     Tensor gate = run(w.gate, x);
     {

@@ -7,7 +7,7 @@
 namespace trainhost::frameworks {
 namespace {
 
-constexpr std::int64_t kBlock = 64, kBlockOfScales = 256, kTable = 16;
+constexpr std::int64_t kElementsPerScale = 64, kBlockOfScales = 256, kTable = 16;
 
 /// NF4Tensor::get_original_weight(): every element becomes an index of 8 bytes first. The two halves are the
 /// high and the low bits of each byte.
@@ -15,7 +15,7 @@ Tensor dequantized(Tape& t, const Shape& shape, Element type, bool compiled) {
   // The tensors below are variables of the function, which exist until it returns: two times n / 2 indices of
   // 8 bytes, and two tensors of n / 2 values for each half. The result is one more, of n elements.
   const auto elements = static_cast<std::int64_t>(shape.count());
-  const std::int64_t half = elements / 2, scales = elements / kBlock;
+  const std::int64_t half = elements / 2, scales = elements / kElementsPerScale;
   if (compiled) return t.make(shape, type, "dequantized weight");
   const auto indices = [&] {
     const Tensor bits = t.make({half}, Element::kByte, "bits of the indices");
@@ -42,7 +42,7 @@ Tensor dequantized(Tape& t, const Shape& shape, Element type, bool compiled) {
 Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* module) {
   const auto elements = static_cast<std::int64_t>(shape.count());
   // 0.5 bytes per element, 1 per 64 and 2 or 4 per 16,384: 0.516 bytes in bf16.
-  const std::int64_t scales = elements / kBlock;
+  const std::int64_t scales = elements / kElementsPerScale;
   Nf4Weight w{shape, type, {}};
   const auto add = [&](const Shape& size, Element e, const char* name) {
     w.parts.push_back(t.new_storage(size, e, Purpose::kWeights, module, name));
@@ -76,7 +76,7 @@ Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
 Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled) {
   const auto elements = static_cast<std::int64_t>(shape.count());
   // Blocks at the end may be incomplete; torchao requires whole ones.
-  const std::int64_t scales = (elements + kBlock - 1) / kBlock;
+  const std::int64_t scales = (elements + kElementsPerScale - 1) / kElementsPerScale;
   Nf4Weight w{shape, type, {}};
   const auto add = [&](const Shape& size, Element e, const char* name) {
     w.parts.push_back(t.new_storage(size, e, Purpose::kWeights, module, name));

@@ -176,6 +176,8 @@ struct TapeOptions {
   bool f32_statistics = true;
   /// Step counters of AdamW foreach are on the device, not in host memory.
   bool counters_on_device = false;
+  /// Of the device.
+  std::int64_t multiprocessors = 132;
   /// Bytes of each workspace that cuBLAS gets from the allocator.
   std::uint64_t cublas_workspace = 0;
   bool operator==(const TapeOptions&) const = default;

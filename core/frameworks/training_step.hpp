@@ -60,6 +60,13 @@ struct MegatronPolicy {
   bool operator==(const MegatronPolicy&) const = default;
 };
 
+/// Functions of Liger that replace those of transformers, on one device or under DDP.
+struct LigerKernels {
+  bool norms = false, rotary = false, swiglu = false;
+  bool loss = false;  // with the head, in chunks of tokens
+  bool operator==(const LigerKernels&) const = default;
+};
+
 struct StepSettings {
   std::uint32_t batch = 1, sequence = 1, accumulate = 1;  // sequences, tokens, micro-batches
   Element weights = Element::kF32;
@@ -83,6 +90,7 @@ struct StepSettings {
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
+  LigerKernels liger;
   DdpPolicy ddp;
   FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights
   ZeroPolicy zero;             // DeepSpeed; `weights` is then the type of the model

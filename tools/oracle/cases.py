@@ -49,6 +49,7 @@ class Case:
     litgpt: dict | None = None # lit.py; None: not litgpt
     quantized: dict | None = None  # quantized.py; None: no quantized weights
     reentrant: bool | None = None  # kind of the checkpoints; None: not
+    liger: bool | None = None      # liger.py; None: no kernels of Liger
 
     @staticmethod
     def from_json(record: dict):
@@ -438,3 +439,22 @@ def draw_reentrant(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, checkpoint=True, reentrant=True, layers=r.choice([2, 3]),
         sequence=between(r, 16, 200) if few else case.sequence, vocab=between(r, 500, 1500) if few else case.vocab)
+
+
+LIGER_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
+
+
+def draw_liger(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the kernels of Liger; every third one has adapters over 4-bit weights. Half of the cases have
+    few tokens, so that gradients of the head or layers set their peaks, not chunks of logits."""
+    r = random.Random(f"liger/{seed}/{number}")
+    family, turn = LIGER_FAMILIES[number % len(LIGER_FAMILIES)], number // len(LIGER_FAMILIES)
+    if number % 3 == 2:
+        case = draw_quantized(f"{seed}/liger", turn * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index(family))
+    else:
+        case = draw(f"{seed}/liger", turn * len(FAMILIES) + FAMILIES.index(family))
+    few = (turn + number) % 2
+    checkpoint = r.random() < 0.5
+    return dataclasses.replace(
+        case, liger=True, checkpoint=checkpoint, reentrant=True if checkpoint and r.random() < 0.3 else None,
+        sequence=between(r, 16, 200) if few else case.sequence)

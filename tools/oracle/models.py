@@ -5,6 +5,7 @@ from unittest import mock
 import torch
 import transformers
 
+import liger
 import quantized
 from cases import Case
 
@@ -64,6 +65,8 @@ def build(c: Case) -> torch.nn.Module:
     if c.experts:
         config._experts_implementation = "grouped_mm"  # the default on a GPU; the loop over experts depends on values
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[c.precision])
+    if c.liger:
+        model = liger.applied(model, c)
     if c.quantized:
         model = quantized.prepared(quantized.replaced(model, c), c)
     if c.checkpoint:

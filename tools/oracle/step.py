@@ -1,6 +1,7 @@
 """Runs two training steps of a case, and returns what they needed as one record."""
 import contextlib
 import gc
+import importlib.metadata
 import sys
 
 import torch
@@ -10,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import differences
 import flat
 import fsdp
+import liger
 import lit
 import models
 import offload
@@ -79,7 +81,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
 def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels, real), quantized.as_on_cuda(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
+    with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \
             else models.build(c)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
@@ -141,4 +143,7 @@ def versions() -> dict:
 
     known = {"torch": torch, "transformers": transformers, "peft": peft, "deepspeed": sys.modules.get("deepspeed"),
              "bitsandbytes": sys.modules.get("bitsandbytes")}
-    return {name: module.__version__ for name, module in known.items() if module}
+    found = {name: module.__version__ for name, module in known.items() if module}
+    if "liger_kernel" in sys.modules:
+        found["liger-kernel"] = importlib.metadata.version("liger-kernel")
+    return found

@@ -25,7 +25,7 @@ families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gp
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "checkpoint_reentrant",
+  "checkpoint_reentrant", "liger_kernels",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
@@ -125,6 +125,34 @@ void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
   o.reentrant = given.flag("checkpoint_reentrant", false);
 }
 
+/// Kernels of Liger, as TrainingArguments switch them on (use_liger_kernel): all of them, unless they are
+/// named. axolotl has a key for each.
+void set_liger_options(const rules::Options& given, const std::optional<std::string>& loss,
+                       pytorch::Options& o) {
+  o.liger.loss = loss == "liger";
+  const auto text = given.text("liger_kernels");
+  if (text && o.framework != pytorch::Framework::kPlain)
+    throw abi::StatusError(
+        TH_E_ARG,
+        "plan.liger_kernels of " + o.name + ": they are replayed for models of transformers without sharding",
+        "leave it out");
+  const bool usual = o.liger.loss && o.name != "axolotl";
+  o.liger.rotary = o.liger.norms = o.liger.swiglu = usual && !text;
+  if (!text || *text == "none") return;
+  for (std::size_t begin = 0, end; begin <= text->size(); begin = end + 1) {
+    end = std::min(text->find(',', begin), text->size());
+    const std::string name = text->substr(begin, end - begin);
+    bool* const kernel = name == "rope"       ? &o.liger.rotary
+                         : name == "rms_norm" ? &o.liger.norms
+                         : name == "swiglu"   ? &o.liger.swiglu
+                                              : nullptr;
+    if (!kernel)
+      throw abi::StatusError(TH_E_ARG, "plan.liger_kernels: '" + name + "' is none of its kernels",
+                             "rope, rms_norm and swiglu, separated by commas, or none");
+    *kernel = true;
+  }
+}
+
 /// Products of Megatron-LM in 8 or 4 bits. compute_capability: of memory.device, from the host.
 void set_product_options(const rules::Options& given, pytorch::Options& o) {
   using frameworks::ProductRecipe;
@@ -165,6 +193,8 @@ pytorch::Options options_of(const th_host* host) {
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
   if (framework == "litgpt") o.framework = pytorch::Framework::kLitgpt;
+  if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
+  if (framework == "megatron") o.framework = pytorch::Framework::kMegatron;
   const bool titan = framework == "torchtitan", tune = framework == "torchtune";
   if (titan)
     o.version = version_of(given);
@@ -197,9 +227,11 @@ pytorch::Options options_of(const th_host* host) {
   if (loss == "chunked" && !tune)
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"chunked\" of " +
                       framework + ": it is a loss of torchtune");
-  if (loss == "liger" || loss == "cut")
-    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss +
-                      "\": kernels outside of PyTorch are not replayed");
+  set_liger_options(given, loss, o);
+  if (loss == "cut" || (loss == "liger" && o.framework != pytorch::Framework::kPlain))
+    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss + "\"" +
+                      (loss == "cut" ? ": the kernels of Cut Cross Entropy are not replayed"
+                                     : " of " + framework + ": it is replayed without sharding only"));
   if (loss == "fused" && !tune && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
@@ -207,10 +239,8 @@ pytorch::Options options_of(const th_host* host) {
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
-  if (framework == "megatron") o.framework = pytorch::Framework::kMegatron;
   if (const auto exchange = given.choice("context_exchange", {"p2p", "a2a"})) o.context_ring = *exchange == 0;
   set_product_options(given, o);
-  if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
   // 0: what transformers takes for "auto". count() accepts positive numbers only.
   if (given.text("reduce_bucket") == "0")
     o.reduce_bucket.reset();

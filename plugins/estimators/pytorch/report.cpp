@@ -321,7 +321,10 @@ std::string described_software(const Replay& r, const Options& options) {
     return "a step (Megatron Core 0.14, Transformer Engine 2.11, torch 2.10)";
   if (options.framework == Framework::kDeepSpeed) software = "transformers 5.23, DeepSpeed 0.19, torch 2.15";
   if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
-  return std::string("an eager step (") + software + ", no fused or compiled kernels)";
+  const frameworks::LigerKernels& l = r.settings.liger;
+  const bool liger = l.loss || l.norms || l.rotary || l.swiglu;
+  return std::string("an eager step (") + software +
+         (liger ? ", no fused or compiled kernels but those of Liger)" : ", no fused or compiled kernels)");
 }
 
 void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,

@@ -132,6 +132,27 @@ void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSet
                                       ": plan.checkpoint_reentrant.");
 }
 
+/// Kernels of Liger, in the families whose step with them was compared with PyTorch.
+void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+               std::vector<std::string>& notes) {
+  constexpr std::string_view kCompared[] = {"llama", "mistral", "phi3", "qwen2", "qwen3"};
+  const frameworks::LigerKernels& l = o.liger;
+  if (!l.loss && !l.norms && !l.rotary && !l.swiglu) return;
+  if (r.parallel.zero)
+    reject("kernels of Liger with sharded weights",
+           "its loss reads the gathered head, which was not compared");
+  if (std::ranges::find(kCompared, a.family) == std::end(kCompared))
+    reject("kernels of Liger in the family '" + a.family + "'",
+           "its step with them was not compared with PyTorch");
+  s.liger = l;
+  std::string layers;
+  for (const auto& [on, name] : {std::pair{l.rotary, "rope"}, {l.norms, "rms_norm"}, {l.swiglu, "swiglu"}})
+    if (on) layers += (layers.empty() ? "" : ", ") + std::string(name);
+  notes.push_back("Liger 0.8: " + std::string(l.loss ? "head and loss in chunks of tokens" : "") +
+                  (l.loss && !layers.empty() ? "; " : "") + (layers.empty() ? "" : "kernels " + layers) +
+                  (l.loss && layers.empty() ? "; no kernels in the layers (plan.liger_kernels)." : "."));
+}
+
 /// Whether AdamW of bitsandbytes, in 8 bits or paged, is replayed. Of a whole model the Trainer keeps the
 /// moments of the embedding in f32, which was not compared.
 bool has_bitsandbytes_adamw(const RunSpec& r, const Options& o) {
@@ -263,6 +284,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   }
   set_recompute(r, o, s);
   if (o.framework != Framework::kTorchtitan) set_checkpoint_kind(r, o, s, notes);
+  if (o.framework == Framework::kPlain) set_liger(a, r, o, s, notes);
   // DeepSpeed too has rules of its own for types: the engine casts the model and updates f32 weights.
   if (r.mode == RunMode::kQlora)
     set_quantized(a, r, o, s, notes);

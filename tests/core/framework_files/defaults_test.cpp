@@ -454,6 +454,14 @@ BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_
   };
   BOOST_TEST(loss("") == "plain");
   BOOST_TEST(loss("liger_fused_linear_cross_entropy: true\n") == "liger");
+  const auto kernels = [&](const std::string& text) {
+    return value(settings("a.yaml", axolotl + "liger_fused_linear_cross_entropy: true\n" + text),
+                 "plan.liger_kernels");
+  };
+  BOOST_TEST(kernels("") == "");
+  BOOST_TEST(kernels("liger_rope: true\nliger_rms_norm: true\nliger_glu_activation: true\n") ==
+             "rope,rms_norm,swiglu");
+  BOOST_TEST(kernels("liger_rms_norm: true\nliger_rope: false\n") == "rms_norm");
 }
 
 BOOST_AUTO_TEST_CASE(megatron_counts_embedding_and_loss_as_layers_of_their_stages) {

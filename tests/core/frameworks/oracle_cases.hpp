@@ -13,7 +13,7 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant".
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -80,6 +80,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.attention = c.at("attention") == "eager" ? AttentionKernel::kEager : AttentionKernel::kSdpa;
   s.checkpoint = c.at("checkpoint");
   s.reentrant = c.value("reentrant", false);
+  if (c.value("liger", false)) s.liger = {true, true, true, true};
   s.optimizer = c.at("optimizer") == "sgd"          ? Optimizer::kSgd
                 : c.at("optimizer") == "adamw-8bit" ? Optimizer::kAdamW8bit
                                                     : Optimizer::kAdamW;
@@ -183,7 +184,10 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     if (q.at("prepared")) s.weights = Element::kF32;
   }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
-  s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};
+  s.machine = {.subclass_gradients = true,
+               .kernel_temporaries = false,
+               .counters_on_device = true,
+               .multiprocessors = 1};
   return s;
 }
 

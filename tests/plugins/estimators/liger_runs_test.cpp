@@ -1,0 +1,92 @@
+// The estimator of PyTorch for runs with the kernels of Liger (use_liger_kernel).
+#include <boost/test/unit_test.hpp>
+
+#include "core/model/presets.hpp"
+#include "tests/plugins/estimators/pytorch_runs.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
+
+using namespace trainhost;
+using namespace trainhost::test;
+using frameworks::Purpose;
+using nlohmann::json;
+
+namespace {
+
+using Options = std::map<std::string, std::string>;
+
+Options liger(const std::string& framework, Options others = {}) {
+  others.insert({{"framework", framework}, {"cross_entropy", "liger"}});
+  return others;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(liger_runs)
+
+BOOST_AUTO_TEST_CASE(the_settings_of_a_run_with_kernels_of_liger_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : oracle_records("liger")) {
+    const json& c = record.at("case");
+    // The run file has no bf16 weights without autocast over a quantized base.
+    if (c.contains("quantized") && c.at("precision") == "bf16" && !c.at("quantized").at("autocast")) continue;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
+    BOOST_TEST(replayed_peak(c, run_of(c), options_of(c)) == measured_peak(record));
+    ++cases;
+  }
+  BOOST_TEST(cases >= 40u);
+}
+
+BOOST_AUTO_TEST_CASE(the_logits_of_a_chunk_exist_and_the_gradient_of_the_hidden_states_is_kept) {
+  RunSpec r = mixed_precision();
+  r.master = DType::kNone;  // everything in bf16
+  const std::uint64_t tokens = 2048, vocabulary = 128256, width = 4096;
+  // tokens / ceil(vocabulary / width) = 64, a power of two. One loss in f32 and one mask per token. The
+  // gradient of the head is that of a weight.
+  const std::uint64_t chunk = 64 * vocabulary * 2, gradient = tokens * width * 2;
+  const std::uint64_t rows = full_blocks(4 * tokens) + full_blocks(tokens),
+                      labels = full_blocks(8 * (tokens + 1));
+  const MemoryReport report = estimate(r, liger("transformers"));
+  BOOST_TEST(
+      has_note(report, "Liger 0.8: head and loss in chunks of tokens; kernels rope, rms_norm, swiglu."));
+  BOOST_TEST(bytes_of(report, Purpose::kLogits) == chunk + gradient + rows + labels);
+  BOOST_TEST(report.component_bytes(Component::kGradients) == 2u * 8'030'261'248);
+}
+
+BOOST_AUTO_TEST_CASE(kernels_are_those_that_the_framework_switches_on) {
+  RunSpec r = mixed_precision();
+  const auto activations = [&](const Options& options) {
+    return bytes_of(estimate(r, options), Purpose::kActivations);
+  };
+  const std::uint64_t all = activations(liger("transformers"));
+  const std::uint64_t loss_only = activations(liger("transformers", {{"liger_kernels", "none"}}));
+  BOOST_TEST(all < loss_only);
+  BOOST_TEST(activations(liger("llama-factory")) == all);
+  BOOST_TEST(activations(liger("transformers", {{"liger_kernels", "rope,rms_norm,swiglu"}})) == all);
+  // axolotl has one key for each.
+  BOOST_TEST(activations(liger("axolotl")) == loss_only);
+  BOOST_TEST(activations(liger("axolotl", {{"liger_kernels", "swiglu,rms_norm,rope"}})) == all);
+  BOOST_TEST(has_note(estimate(r, liger("axolotl")), "no kernels in the layers (plan.liger_kernels)"));
+  // SwiGLU keeps neither silu(gate) nor, in bf16, anything but gate and up: 2 bytes less per element of
+  // silu(gate).
+  BOOST_TEST(loss_only - activations(liger("transformers", {{"liger_kernels", "swiglu"}})) ==
+             32ull * 2048 * 14336 * 2);
+}
+
+BOOST_AUTO_TEST_CASE(other_runs_with_kernels_of_liger_are_refused_with_the_reason) {
+  RunSpec r = mixed_precision();
+  check_refused(r, liger("transformers"), "in the family 'gemma2'",
+                *model::find_planned_preset("gemma-2-2b"));
+  check_refused(r, liger("deepspeed"), "it is replayed without sharding only");
+  r.parallel.data = 8, r.parallel.zero = 3;
+  check_refused(r, liger("transformers"), "kernels of Liger with sharded weights");
+  r = mixed_precision();
+  const auto wrong = [&](const Options& options, const std::string& what) {
+    BOOST_CHECK_EXCEPTION(estimate(r, options), plugin::PluginError, [&](const plugin::PluginError& e) {
+      return std::string(e.what()).find(what) != std::string::npos;
+    });
+  };
+  wrong(liger("transformers", {{"liger_kernels", "rope,rmsnorm"}}), "'rmsnorm' is none of its kernels");
+  wrong({{"framework", "torchtune"}, {"liger_kernels", "rope"}}, "plan.liger_kernels of torchtune");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
