@@ -11,7 +11,8 @@ namespace trainhost::framework_files {
 /// Every `--name VALUE...` as an entry: true without a value, a text with one, a list with several; a
 /// value ends before a word that ends in ".py", the program that is started. The keys
 /// have no dashes in front. The script is not executed: variables that the script itself assigns (NAME=value,
-/// NAME=(...), $NAME, ${NAME}, ${NAME[@]}, ${NAME:-default}) are replaced, comments are skipped; a value that
+/// NAME=(...), $NAME, ${NAME}, ${NAME[@]}, ${NAME:-default}) are replaced, comments and branches
+/// whose condition is false are skipped (shell_words.hpp); a value that
 /// contains any other expansion is an error with its position where a key needs the value.
 std::vector<runfile::Entry> read_arguments(const std::string& text, const std::string& name);
 

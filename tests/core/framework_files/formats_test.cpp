@@ -65,6 +65,38 @@ BOOST_AUTO_TEST_CASE(options_in_a_variable_are_read_once_where_they_are_assigned
   BOOST_TEST(keys == "num-layers=2;swiglu=true;bf16=true;");
 }
 
+BOOST_AUTO_TEST_CASE(branches_of_a_shell_script_are_read_where_their_condition_is_not_false) {
+  const auto keys = [](const std::string& script) {
+    std::string out;
+    for (const Entry& e : read_arguments(script, "s")) out += e.key + "=" + runfile::written(e.value) + ";";
+    return out;
+  };
+  const std::string fp8 =
+      "FP8=${FP8:-0}\nif [ \"$FP8\" = \"1\" ]; then\n  ARGS=\"--fp8-format hybrid\"\nelse\n  "
+      "ARGS=\"--bf16\"\nfi\n"
+      "python a.py $ARGS --num-layers 2\n";
+  BOOST_TEST(keys(fp8) == "bf16=true;num-layers=2;");
+  BOOST_TEST(keys("FP8=1\n" + fp8) == "fp8-format=\"hybrid\";num-layers=2;");
+  const std::string sizes =
+      "if [[ $SIZE == 7 ]]; then\n  L=32\nelif [[ $SIZE == \"70\" && $TP -gt 1 ]]; then L=80; X=1\nelse\n  "
+      "L=2\nfi\n"
+      "ARGS=(\n --num-layers $L\n)\n";
+  BOOST_TEST(keys("SIZE=7\n" + sizes) == "num-layers=32;");
+  BOOST_TEST(keys("SIZE=70\nTP=8\n" + sizes) == "num-layers=80;");
+  BOOST_TEST(keys("SIZE=70\nTP=1\n" + sizes) == "num-layers=2;");
+  // A branch in a branch, and one that a line switches on.
+  BOOST_TEST(keys("A=0\nif [ $A -eq 1 ]\nthen\n if [ $A -eq 0 ]; then\n B=--x\n fi\n C=--y\nfi\nrun --z\n") ==
+             "z=true;");
+  BOOST_TEST(keys("A=0\n[ $A -ne 0 ] && ARGS+=\" --x\"\n[[ -n $A ]] && ARGS+=\" --y\"\nrun $ARGS --z\n") ==
+             "y=true;z=true;");
+  // What only a run could tell: every branch is read, as without conditions.
+  BOOST_TEST(keys("if [ -d \"$DATA\" ]; then\n  ARGS=\"--x\"\nfi\nrun $ARGS --z\n") == "x=true;z=true;");
+  BOOST_TEST(keys("if [ \"$1\" = \"a\" ] || true; then\n  ARGS=\"--x\"\nfi\nrun --z\n") == "x=true;z=true;");
+  // Words of other texts are no keywords.
+  BOOST_TEST(keys("run --a if --b else fi then\n--c\n") == "a=\"if\";b=[3 items];c=true;");
+  BOOST_TEST(keys("if [ 1 -eq 2 ]\nrun --a\n") == "a=true;");
+}
+
 BOOST_AUTO_TEST_CASE(empty_tables_are_keys_too) {
   BOOST_TEST(shown(read_yaml("a: {}\nb: {c: {}}\n", "f")) == "a=null@1:4;b.c=null@2:8;");
 }
