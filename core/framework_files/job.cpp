@@ -134,7 +134,10 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
       break;
     case Use::kChoice: {
       std::string ours;
-      if (!choose(r.argument, text_of(e), ours)) reject_value(e, "one of " + listed(r.argument));
+      // YAML has several words for true: True, yes, on.
+      const bool flag = e.value.kind == Value::Kind::kBool;
+      const std::string theirs = !flag ? text_of(e) : e.value.boolean ? "true" : "false";
+      if (!choose(r.argument, theirs, ours)) reject_value(e, "one of " + listed(r.argument));
       if (!ours.empty()) job.set(r.run_key, ours, e);
       break;
     }

@@ -72,6 +72,7 @@ BOOST_AUTO_TEST_CASE(the_kind_of_checkpoints_is_that_of_each_framework) {
       "base_model: a/b\nadapter: qlora\nload_in_4bit: true\ngradient_checkpointing: true\n";
   BOOST_TEST(kind(axolotl) == "");
   BOOST_TEST(kind(axolotl + "gradient_checkpointing_kwargs:\n  use_reentrant: false\n") == "false");
+  BOOST_TEST(kind(axolotl + "gradient_checkpointing_kwargs:\n  use_reentrant: True\n") == "true");
   // LLaMA-Factory has its own checkpoints, whatever TrainingArguments say.
   const std::string factory = "model_name_or_path: a/b\nfinetuning_type: lora\ncutoff_len: 64\nbf16: true\n";
   BOOST_TEST(kind(factory + "gradient_checkpointing_kwargs: {use_reentrant: true}\n") == "");
