@@ -76,6 +76,7 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
   if (!has_map)
     reject_file(file, 18, std::nullopt, "weight_map is missing",
                 "an index of shards must be named model.safetensors.index.json");
+  if (out.empty()) reject_file(file, 18, std::nullopt, "weight_map lists no tensor");
   return out;
 }
 

@@ -14,7 +14,8 @@
 namespace trainhost::runfile {
 namespace {
 
-constexpr std::uint64_t kMaxAdapterConfigBytes = 16u << 20;
+constexpr std::uint64_t kMaxAdapterConfigBytes = 1u << 20;
+constexpr double kMostAlpha = 1e6;  // as for lora.alpha
 constexpr const char* kUsePeft = "merge it with PEFT: merge_and_unload()";
 
 /// Null, false, "", "none", 0, [] and {}: the key has no effect.
@@ -55,8 +56,8 @@ class AdapterReader {
                     *dora = json_.find("use_dora");
     if (!r || r->kind != JsonValue::Kind::kInteger || r->integer < 1 || r->integer > 65536)
       fail(r, "r: expected a whole number from 1 to 65536", "");
-    if (!alpha || !is_number(*alpha) || !std::isfinite(alpha->number) || alpha->number <= 0)
-      fail(alpha, "lora_alpha: expected a positive number", "");
+    if (!alpha || !is_number(*alpha) || !(alpha->number > 0 && alpha->number <= kMostAlpha))
+      fail(alpha, "lora_alpha: expected a positive number of at most 1e6", "");
     if (dropout && !is_neutral(*dropout) &&
         (!is_number(*dropout) || !(dropout->number > 0 && dropout->number < 1)))
       fail(dropout, "lora_dropout: expected a number from 0 to 1, 1 excluded", "");

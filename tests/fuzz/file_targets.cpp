@@ -15,6 +15,7 @@
 #include "core/data/dataset.hpp"
 #include "core/records/choice_record.hpp"
 #include "core/records/record_reader.hpp"
+#include "core/runfile/adapter_config.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/training/events.hpp"
 #include "tests/fuzz/reader_checks.hpp"
@@ -48,7 +49,9 @@ void safetensors(std::string_view input) {
 void index(std::string_view input) {
   rejected_or([&] {
     const fs::path path = folder().write("model.safetensors.index.json", input);
-    for (const auto& [tensor, shard] : checkpoint::read_index(path)) {
+    const auto shards = checkpoint::read_index(path);
+    require(!shards.empty(), "an index without files");
+    for (const auto& [tensor, shard] : shards) {
       require(shard.find('/') == shard.npos && shard != ".." && shard.find('\0') == shard.npos,
               "a shard is outside the folder");
       (void)checkpoint::shard_path(path, shard);
@@ -188,6 +191,17 @@ void model_config(std::string_view input) {
   });
 }
 
+void adapter_config(std::string_view input) {
+  rejected_or([&] {
+    const runfile::AdapterConfig c =
+        runfile::read_adapter_config(folder().write("adapter_config.json", input));
+    require(c.rank >= 1 && c.rank <= 65536 && c.alpha > 0 && c.alpha <= 1e6, "a factor is out of range");
+    require(c.dropout >= 0 && c.dropout < 1, "a probability is out of range");
+    require(c.targets >> runfile::lora_target_names().size() == 0, "a matrix that no layer has");
+    for (const std::string& module : c.modules_to_save) require(!module.empty(), "a module without a name");
+  });
+}
+
 using Texts = std::vector<std::string>;
 
 std::string number_of(std::uint64_t n) { return {reinterpret_cast<const char*>(&n), sizeof n}; }
@@ -296,6 +310,15 @@ Texts model_config_seeds() {
  "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 8, "qk_nope_head_dim": 8, "v_head_dim": 8})"};
 }
 
+Texts adapter_config_seeds() {
+  return {
+      R"({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "lora_dropout": 0.1, "bias": "none", "use_dora": false,
+ "target_modules": ["q_proj", "down_proj"], "modules_to_save": ["embed_tokens"], "base_model_name_or_path": "x",
+ "use_rslora": true, "rank_pattern": {}, "init_lora_weights": "gaussian"})",
+      R"({"peft_type": "LORA", "r": 65536, "lora_alpha": 1e19, "target_modules": "all-linear"})",
+      R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1e308, "layers_to_transform": [1], "target_modules": []})"};
+}
+
 }  // namespace
 
 const std::vector<FileTarget>& file_targets() {
@@ -316,6 +339,7 @@ const std::vector<FileTarget>& file_targets() {
         {{"model_config", "config.json of a model", model_config}, model_config_seeds},
     };
     for (const FileTarget& t : run_targets()) list.push_back(t);
+    list.push_back({{"adapter_config", "adapter_config.json of PEFT", adapter_config}, adapter_config_seeds});
     return list;
   }();
   return all;

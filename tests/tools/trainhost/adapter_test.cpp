@@ -395,6 +395,7 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_befor
   refused(changed_adapter(tmp, {{"peft_type", "IA3"}}), {}, "peft_type = \"IA3\"");
   refused(changed_adapter(tmp, {{"r", 0}}), {}, "r: expected a whole number");
   refused(changed_adapter(tmp, {{"lora_alpha", "x"}}), {}, "lora_alpha: expected a positive number");
+  refused(changed_adapter(tmp, {{"lora_alpha", 1e19}}), {}, "lora_alpha: expected a positive number");
   refused(changed_adapter(tmp, {{"lora_dropout", 1}}), {}, "lora_dropout: expected");
   tmp.write("changed/adapter_config.json", "{");
   refused(tmp / "changed", {}, "adapter_config.json");
