@@ -120,7 +120,12 @@ class OneOp {
   }
   executor::StepState& step() { return ctx_.step; }
 
-  step::Program program;
+  /// Of one layer, which the operations are in: the context counts layers when it is made.
+  step::Program program = [] {
+    step::Program p;
+    p.model.layers = 1;
+    return p;
+  }();
 
  private:
   void fill_with_nan(BufferId b) {
