@@ -18,7 +18,7 @@
 //   void* take(std::uint64_t bytes, std::uint64_t alignment);        allocates the arena, zero-filled
 //   void give_back(void*);                                           frees it
 //   std::string kernel_set();                                        what the bits of results depend on
-//   double peak_flops();                                             FLOP/s of a large matrix product, measured
+//   double peak_flops();                                             peak FLOP/s, measured; MFU is a share of it
 // clang-format on
 #pragma once
 #include <memory>

@@ -159,7 +159,7 @@ void Events::early_stop(std::uint64_t step, std::uint64_t evaluations) {
 /// The last event of a complete run. Its absence tells a reader that the run was stopped. summary.json
 /// repeats the line, so both agree.
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
-                         double utilization, std::span<const RankTime> ranks, const RunHistory& history,
+                         const RunSpeed& speed, std::span<const RankTime> ranks, const RunHistory& history,
                          const std::string& recompute_json, const std::string& profile_json) {
   Json transfers = {{"h2d", c.h2d},
                     {"d2h", c.d2h},
@@ -175,9 +175,11 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
             {"steps", steps},
             {"memory", memory_json(memory)},
             {"transfers", std::move(transfers)},
-            {"utilization", utilization},
+            {"tokens_per_s", speed.tokens_per_s},
+            {"utilization", speed.utilization},
             {"skipped_steps", history.skipped},
             {"rollbacks", history.rollbacks}};
+  if (speed.mfu) j["mfu"] = *speed.mfu;
   if (c.communication_bytes)
     j["communication"] = {{"bytes", c.communication_bytes},
                           {"wait_ms", static_cast<double>(c.communication_wait_ns) * 1e-6}};

@@ -32,6 +32,13 @@ struct RunDevice {
   std::string engine;      // file that the trainer loaded for it
 };
 
+/// Of all steps of a run.
+struct RunSpeed {
+  double tokens_per_s = 0;
+  double utilization = 0;     // share of the time in which the device computed
+  std::optional<double> mfu;  // at tokens_per_s; absent where the trainer measures no peak
+};
+
 class Events {
  public:
   /// Appends to `metrics` if `append`, else replaces it. `copy`: also receives every line; may be null.
@@ -58,7 +65,7 @@ class Events {
   /// Returns the line, which summary.json repeats. `ranks`: the times of all steps. `recompute_json`: what
   /// train.recompute = "auto" chose; `profile_json`: of a profiled run. Both are JSON objects; "" = none.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,
-                   double utilization, std::span<const RankTime> ranks, const RunHistory& history,
+                   const RunSpeed& speed, std::span<const RankTime> ranks, const RunHistory& history,
                    const std::string& recompute_json, const std::string& profile_json);
 
  private:

@@ -54,14 +54,15 @@ void Throughput::add_step(std::uint64_t tokens, double seconds) {
   const double rate = static_cast<double>(tokens) / seconds;
   // The first step sets the average.
   rate_ = rate_ == 0 ? rate : 0.95 * rate_ + 0.05 * rate;
+  tokens_ += static_cast<double>(tokens);
   seconds_ += seconds;
 }
 
 /// The peak is measured, not from the data sheet: a model rate above it means that the measurement was
 /// disturbed.
-std::optional<double> Throughput::mfu(plugin::Session& session) {
+std::optional<double> Throughput::mfu(plugin::Session& session, double tokens_per_s) {
   if (seconds_ < kLeastSeconds) return std::nullopt;
-  const double flops = rate_ * flops_per_token_;
+  const double flops = tokens_per_s * flops_per_token_;
   // Measured again, at most four times, while the model seems faster than the peak.
   for (; flops > peak_flops_ && measurements_ < 4; ++measurements_)
     peak_flops_ = std::max(peak_flops_, session.metric("peak_flops").value_or(0));

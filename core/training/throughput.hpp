@@ -20,15 +20,16 @@ class Throughput {
   void add_step(std::uint64_t tokens, double seconds);
   double tokens_per_s() const { return rate_; }  // smoothed; 0 before the first step
   double seconds() const { return seconds_; }    // sum over all steps
+  double mean_tokens_per_s() const { return seconds_ > 0 ? tokens_ / seconds_ : 0; }
 
-  /// MFU. The peak is the trainer's metric "peak_flops", measured at the first call after half a second of
-  /// steps: FMAs on registers for the CPU trainer in fp32, large matrix products on a GPU. If other work
-  /// slowed that measurement, MFU exceeds 1 and the rate is measured again, at most 4 times in all. nullopt:
-  /// not known.
-  std::optional<double> mfu(plugin::Session& session);
+  /// MFU at a rate in tokens per second. The peak is the trainer's metric "peak_flops", measured at the first
+  /// call after half a second of steps: FMAs on registers for the CPU trainer in fp32, large matrix products
+  /// on a GPU. If other work slowed that measurement, MFU exceeds 1 and the rate is measured again, at most 4
+  /// times in all. nullopt: not known.
+  std::optional<double> mfu(plugin::Session& session, double tokens_per_s);
 
  private:
-  double flops_per_token_, rate_ = 0, seconds_ = 0, peak_flops_ = 0;
+  double flops_per_token_, rate_ = 0, tokens_ = 0, seconds_ = 0, peak_flops_ = 0;
   int measurements_ = 0;
 };
 

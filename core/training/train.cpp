@@ -212,7 +212,7 @@ void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plu
   progress.grad_norm = r.grad_norm;
   progress.lr = lr;
   progress.tokens_per_s = throughput_.tokens_per_s();
-  progress.mfu = ranks_.first() ? throughput_.mfu(*session_) : std::nullopt;
+  progress.mfu = ranks_.first() ? throughput_.mfu(*session_, progress.tokens_per_s) : std::nullopt;
   progress.eta_s = static_cast<double>(tokens_left) / throughput_.tokens_per_s();
   if (ranks_.several()) {
     const RankTimes::Summary times = rank_times_.recent();
@@ -321,8 +321,11 @@ bool TrainingRun::finish() {
   const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
   const plugin::Counters counters = session_->counters();
   const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
-  const std::string done = events_->done(steps_done_, memory, counters, utilization(counters),
-                                         rank_times_.total(), history_, recompute, finish_profile());
+  const RunSpeed speed = {
+      throughput_.mean_tokens_per_s(), utilization(counters),
+      ranks_.first() ? throughput_.mfu(*session_, throughput_.mean_tokens_per_s()) : std::nullopt};
+  const std::string done = events_->done(steps_done_, memory, counters, speed, rank_times_.total(), history_,
+                                         recompute, finish_profile());
   if (ranks_.first()) checkpoint::write_file_atomically(config_.output.dir / "summary.json", done + "\n");
   observer_.measured(memory);
   // The plan that was printed is that of the first process.
@@ -334,9 +337,10 @@ bool TrainingRun::finish() {
   if (samples && (ranks_.first() || divides_weights(config_.run.parallel))) report_sample();
   const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * tokens_per_step();
   if (throughput_.seconds() > 0)
-    report(fmt::format("trained {}, {} in {} ({} tokens/s); wrote the {} to {}", plural(steps, "step"),
+    report(fmt::format("trained {}, {} in {} ({} tokens/s{}); wrote the {} to {}", plural(steps, "step"),
                        plural(tokens, "token"), format_duration(throughput_.seconds()),
-                       format_rate(static_cast<double>(tokens) / throughput_.seconds()),
+                       format_rate(speed.tokens_per_s),
+                       speed.mfu ? fmt::format(", MFU {:.0f} %", 100 * *speed.mfu) : "",
                        adapts ? "adapters" : "model", escaped(model.string(), 4096)));
   if (history_.skipped || history_.rollbacks)
     report(fmt::format("skipped {} and returned {} to a checkpoint, see metrics.jsonl",

@@ -117,7 +117,8 @@ typedef struct th_trainer {
    * "device_uuid" (the device that it runs on), "engine" (the file that it loaded for it). Valid until
    * destroy(); NULL = unknown key. [inst] {created+} */
   const char* (*info)(th_trainer_inst*, const char* key);
-  /* Measures a figure: "peak_flops" (FLOP/s of the machine's own matrix product), "grad_norm.layer.3" and
+  /* Measures a figure: "peak_flops" (what MFU is a share of: FLOP/s of multiply-adds alone, or where they
+   * cannot be measured of a large matrix product), "grad_norm.layer.3" and
    * "grad_norm.outside_layers" (norm of these gradients in the last update, before clipping). TH_E_ABSENT or
    * TH_E_UNSUPPORTED: no such figure. [inst] {created+} */
   th_status (*metric)(th_trainer_inst*, const char* key, double* value, th_error*);

@@ -57,7 +57,7 @@ std::vector<Example> examples_in(const std::vector<std::string>& document) {
 std::string shape(std::string line) {
   static const std::regex precision(R"re(train\.precision = "[a-z0-9]+", |\b(bf16|fp32), )re");
   static const std::regex number(R"([0-9]([0-9.,:]*[0-9])?(e[-+][0-9]+)?)"), unit(R"(# ?([KMG]i)?B\b|#[KM])"),
-      mfu(R"(MFU # ?%)"), bar("[\x80-\xff]+"), share(R"(# %)"), spaces(" +");
+      mfu(R"((, )?MFU # ?%)"), bar("[\x80-\xff]+"), share(R"(# %)"), spaces(" +");
   line = std::regex_replace(line, precision, "");
   line = std::regex_replace(line, number, "#");
   line = std::regex_replace(line, unit, "#");

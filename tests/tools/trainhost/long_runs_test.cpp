@@ -4,8 +4,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "tests/tools/trainhost/failing_runs.hpp"
 
@@ -22,6 +24,25 @@ std::vector<std::string> spikes(std::vector<std::string> more) {
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(long_runs, FailingRuns)
+
+// Steps of half a second or more in all, after which the peak rate is measured.
+BOOST_AUTO_TEST_CASE(the_summary_gives_the_speed_of_the_whole_run_and_its_mfu) {
+  const TemporaryDirectory tmp;
+  const Outcome r = run_program({"train", "--backend=cpu", "--set", "train.steps=120", "--set",
+                                 "train.threads=1", "--set", "output.dir=" + (tmp / "out").string()});
+  BOOST_REQUIRE(r.code == 0);
+  const auto done = nlohmann::json::parse(read_file(tmp / "out/summary.json"));
+  const double rate = done.at("tokens_per_s"), mfu = done.at("mfu");
+  BOOST_TEST((mfu > 0 && mfu <= 1));
+  BOOST_TEST(has(r.out + r.err, " tokens/s, MFU " + std::to_string(std::lround(100 * mfu)) + " %)"), r.err);
+  // 120 steps of 4 x 128 tokens in what metrics.jsonl says they took.
+  double seconds = 0;
+  std::istringstream lines(read_file(tmp / "out/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    if (const auto e = nlohmann::json::parse(line); e.at("event") == "step")
+      seconds += e.at("ms").get<double>() / 1000;
+  BOOST_TEST(std::abs(rate * seconds / (120 * 4 * 128) - 1) < 0.01);
+}
 
 BOOST_AUTO_TEST_CASE(the_update_of_a_step_that_is_not_finite_is_skipped) {
   data({{5, 'N'}});
