@@ -9,6 +9,8 @@ Written from the public definition (RMSNorm, rotary embedding, SwiGLU, tied head
 1.13 (explicit attention) and 2.x (scaled_dot_product_attention). Prints one JSON object.
 With "device": "cuda" (and "kv_heads", "tied", precision "tf32") it is the peer of tools/gpu; "batches" instead of
 "batch" prints one object per batch size, with "error" for one that does not fit.
+With "parallel": "ddp" or "fsdp2" it is one of several ranks (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) that exchange
+by gloo; "batch" is that of a rank, and every rank prints.
 """
 
 import contextlib, json, math, os, sys, time
@@ -104,8 +106,17 @@ def make_optimizer(parameters):
 
 def measure(batch: int) -> dict:
     model = Llama().to(DEVICE)
+    whole = sum(p.numel() for p in model.parameters())
+    if a.get("parallel") == "fsdp2":  # before the optimizer: its state is that of the shards
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+        for b in model.blocks:
+            fully_shard(b, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     optimizer = make_optimizer(list(model.parameters()))
-    run = torch.compile(model) if a["compile"] else model
+    wrapped = nn.parallel.DistributedDataParallel(model) if a.get("parallel") == "ddp" else model
+    run = torch.compile(wrapped) if a["compile"] else wrapped
     x, y = (torch.randint(0, V, (batch, S)).to(DEVICE) for _ in range(2))
     low = (lambda: torch.autocast(DEVICE, dtype=torch.bfloat16)) if a["precision"] == "bf16" else contextlib.nullcontext
     step_ms, first_loss, begin = [], None, None
@@ -125,9 +136,10 @@ def measure(batch: int) -> dict:
         first_loss = value if i == 0 else first_loss
         if i >= WARMUP:
             step_ms.append((t1 - t0) * 1e3)
-            if t1 - begin > a["seconds"] and len(step_ms) >= a["least"]:
+            # Ranks could disagree about the time: then the number of steps alone ends the loop.
+            if not a.get("parallel") and t1 - begin > a["seconds"] and len(step_ms) >= a["least"]:
                 break
-    out = {"torch": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "step_ms": step_ms,
+    out = {"torch": torch.__version__, "parameters": whole, "step_ms": step_ms,
            "tokens": x.numel(), "threads": torch.get_num_threads(), "sdpa": SDPA, "first_loss": first_loss}
     if CUDA:
         out.update(
@@ -136,6 +148,8 @@ def measure(batch: int) -> dict:
     return out
 
 
+if a.get("parallel"):
+    torch.distributed.init_process_group("gloo")
 for batch in a.get("batches") or [a["batch"]]:
     if CUDA:
         torch.cuda.empty_cache()
@@ -148,3 +162,5 @@ for batch in a.get("batches") or [a["batch"]]:
         if not CUDA:
             raise
         print(json.dumps({"batch": batch, "error": str(e).splitlines()[0][:300]}), flush=True)
+if a.get("parallel"):
+    torch.distributed.destroy_process_group()
