@@ -97,7 +97,7 @@ std::string RunRecord::name() const {
   return last == "." || last == ".." ? fs::canonical(folder_, ec).filename().string() : last;
 }
 
-void RunRecord::require_run() {
+void RunRecord::require_run(std::uint64_t most) {
   const std::string shown = escaped(folder_.string(), 4096);
   std::error_code ec;
   if (!fs::is_directory(folder_, ec))
@@ -106,7 +106,7 @@ void RunRecord::require_run() {
   if (!fs::is_regular_file(folder_ / "metrics.jsonl", ec))
     throw usage_error(shown + " is not the folder of a run: it has no metrics.jsonl",
                       "name the output.dir of a run, for example runs/builtin");
-  update();
+  most == UINT64_MAX ? update() : read_metrics(false, most);
   if (start_.is_null() && step_ == 0)
     throw usage_error(shown + "/metrics.jsonl has no event of trainhost",
                       "name the output.dir of a run, for example runs/builtin");
@@ -142,11 +142,11 @@ bool RunRecord::update() {
 
 /// `stops`: at a step that comes twice, because it replaces what was read before. A file that has one itself,
 /// which a run never writes, is read to its end.
-bool RunRecord::read_metrics(bool stops) {
+bool RunRecord::read_metrics(bool stops, std::uint64_t most) {
   const checkpoint::Fd file(::open((folder_ / "metrics.jsonl").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
-  const auto size = static_cast<std::uint64_t>(info.st_size);
+  const std::uint64_t size = std::min(static_cast<std::uint64_t>(info.st_size), most);
   const bool another = inode_ && inode_ != static_cast<std::uint64_t>(info.st_ino);
   bool changed = another || size < read_;
   if (changed) clear();
@@ -257,8 +257,11 @@ bool RunRecord::read_others() {
   environment_ = json_of(end_of_file(folder_ / "environment.json", kMostBytes));
   samples_.clear();
   for (const std::string& text : lines_of(end_of_file(folder_ / "samples.jsonl", kMostBytes), true))
-    if (const std::optional<JsonValue> j = training::parse_event(text))
+    if (const std::optional<JsonValue> j = training::parse_event(text)) {
+      // A resumed run, or one that has returned to a checkpoint, comes to a step again.
+      while (!samples_.empty() && samples_.back().first >= integer_of(*j, "step")) samples_.pop_back();
       samples_.emplace_back(integer_of(*j, "step"), std::string(j->text_of("text")));
+    }
   if (samples_.size() > kSamples) samples_.erase(samples_.begin(), samples_.end() - kSamples);
   constexpr std::uint64_t kLogBytes = 1 << 15;
   const std::string log = end_of_file(folder_ / "run.log", kLogBytes);

@@ -24,7 +24,8 @@ class RunRecord {
   explicit RunRecord(std::filesystem::path folder, std::size_t points = 400);
 
   /// Throws usage_error if the folder has no metrics.jsonl, or one that no run of trainhost has written.
-  void require_run();
+  /// `most`: bytes of the file that are read for it; a long one takes seconds.
+  void require_run(std::uint64_t most = UINT64_MAX);
   /// Reads what was added since the last call; starts again where the file was cut (a rollback, a new run).
   /// A line that is not complete is read when it is. Returns whether anything changed.
   bool update();
@@ -56,7 +57,7 @@ class RunRecord {
 
  private:
   void clear();
-  bool read_metrics(bool stops);
+  bool read_metrics(bool stops, std::uint64_t most = UINT64_MAX);
   void line(std::string_view text);
   void step_line(std::string_view text);
   void event(const std::string& text);

@@ -350,6 +350,7 @@ void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
   c.output.model_best = s.given("output.model") ? s.text("output.model") == "best" : c.early_stopping > 0;
   c.output.keep_best = s.flag("output.keep_best") || c.output.model_best || c.early_stopping > 0;
   c.output.report = s.flag("output.report");
+  c.output.sample_every = u64(s, "output.sample_every");
   c.output.async_checkpoints = s.flag("output.async_checkpoints");
   c.output.tensorboard = s.flag("output.tensorboard");
   if (s.given("output.dtype"))

@@ -74,10 +74,11 @@ struct OutputConfig {
   std::uint64_t checkpoint_every = 0, keep = 2;
   double checkpoint_minutes = 0;
   bool keep_best = false, async_checkpoints = false;
-  bool report = true;         // report.html at the end
-  bool model_best = false;    // the result has the weights of the best checkpoint; then keep_best is set
-  DType dtype = DType::kF32;  // of the weights in model/: kF32, kBF16 or kF16
-  bool tensorboard = true;    // event files for TensorBoard in the folder tb
+  bool report = true;              // report.html at the end
+  std::uint64_t sample_every = 0;  // steps between samples of generated text; 0 = only at the end
+  bool model_best = false;         // the result has the weights of the best checkpoint; then keep_best is set
+  DType dtype = DType::kF32;       // of the weights in model/: kF32, kBF16 or kF16
+  bool tensorboard = true;         // event files for TensorBoard in the folder tb
 };
 
 /// [lora] as it was given or as model.adapter defines it, for adapter_config.json; what trainers need is in

@@ -196,6 +196,7 @@ constexpr Key kKeys[] = {
     {"output.model", Type::kChoice, "", 0, 0, "last|best", "\"best\"", "last | best: model/ or adapter/ has the weights after the last step, or those with the lowest validation loss, whose checkpoint is kept; default: last, with train.early_stopping best"},
     {"output.dtype", Type::kChoice, "", 0, 0, "fp32|bf16|fp16", "\"bf16\"", "fp32 | bf16 | fp16: type of the weights in model/; default: that of the weights in model.path, or else fp32"},
     {"output.report", Type::kBool, "true", 0, 0, "", "", "write report.html at the end of the run: curves, memory, settings, samples"},
+    {"output.sample_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between samples of generated text; 0 = only at the end"},
     {"output.async_checkpoints", Type::kBool, "false", 0, 0, "", "", "training waits only until weights and moments are copied in host memory; the plan includes the copy"},
     {"output.tensorboard", Type::kBool, "true", 0, 0, "", "", "write event files for TensorBoard, in the folder tb of output.dir"},
 

@@ -27,7 +27,7 @@ std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, doubl
 /// multiplied, each id once. Source: CTRL (Keskar et al. 2019), as in transformers. 1 = no penalty.
 void apply_repetition_penalty(std::span<float> logits, std::span<const std::int32_t> ids, double penalty);
 
-/// The sample printed at the end of a run: a continuation of the first tokens of the validation text, escaped
+/// The sample that a run prints: a continuation of the first tokens of the validation text, escaped
 /// and indented by two columns. nullopt if the trainer cannot generate, the text of the tokens is unknown, or
 /// the tokenizer has more ids than the model. `logits`: scratch of [vocab].
 std::optional<std::string> sample_of_trained_model(plugin::Session& s, const data::Tokenizer& tokenizer,

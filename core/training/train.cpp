@@ -170,6 +170,8 @@ void TrainingRun::end_step() {
   const bool last = steps_done_ >= config_.steps;
   if ((last || checkpoint_is_due()) && roll_back_broken_weights()) return;
   if (!last && evaluation_is_due()) evaluate();
+  if (!last && config_.output.sample_every && steps_done_ % config_.output.sample_every == 0)
+    report_sample(steps_done_);
   if (!last && checkpoint_is_due()) start_save();
   if (is_saved()) finish_save();
   state_loss();
@@ -332,9 +334,8 @@ bool TrainingRun::finish() {
   const bool differs = memory.predicted_bytes != memory.measured_bytes;
   const std::int32_t rank = ranks_.largest(differs ? static_cast<std::int32_t>(ranks_.rank()) : 0);
   if (rank > 0) report(fmt::format("the memory that rank {} has used is not the one of its plan", rank));
-  // Where no rank has all weights, a token needs those of all ranks.
-  const bool samples = ranks_.of_first(std::uint64_t{!options_.quiet});
-  if (samples && (ranks_.first() || divides_weights(config_.run.parallel))) report_sample();
+  if (ranks_.of_first(std::uint64_t{!options_.quiet}) || config_.output.sample_every)
+    report_sample(history_.model_step);
   const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * tokens_per_step();
   if (throughput_.seconds() > 0)
     report(fmt::format("trained {}, {} in {} ({} tokens/s{}); wrote the {} to {}", plural(steps, "step"),
@@ -349,12 +350,14 @@ bool TrainingRun::finish() {
   return true;
 }
 
-/// The model is complete: no failure here may fail the run. With data.seq_len = 1 there is no context for a
-/// token.
-void TrainingRun::report_sample() try {
+/// Generates text with the weights of the session. No failure here may fail the run. With data.seq_len = 1
+/// there is no context for a token.
+void TrainingRun::report_sample(std::uint64_t step) try {
+  // Where no rank has all weights, a token needs those of all ranks.
+  if (!ranks_.first() && !divides_weights(config_.run.parallel)) return;
   if (const auto text = sample_of_trained_model(*session_, *tokenizer_, source_, config_.model, config_.run,
                                                 staging_->as<float>().first(config_.model.vocab))) {
-    observer_.sample(history_.model_step, *text);
+    observer_.sample(step, *text);
     if (board_) board_->text(steps_done_, "sample", *text);
   }
 } catch (const Error& e) {

@@ -86,7 +86,7 @@ class TrainingRun {
   bool is_saved() const;
   void finish_save();  // waits for a checkpoint that is written in the background
   void saved(std::uint64_t step, const std::filesystem::path& dir);
-  void report_sample();
+  void report_sample(std::uint64_t step);
   bool finish();  // false: a signal came before the model was written
   Exit stop_before_first_step();
   Exit stop();

@@ -13,10 +13,11 @@ namespace trainhost::cli {
 
 Exit run(const WatchArguments& a) {
   constexpr std::size_t kMost = 32;
+  constexpr std::uint64_t kFirstBytes = 1 << 20;  // has the first event; the server reads the rest
   if (a.runs.size() > kMost)
     throw usage_error(fmt::format("{} runs are given; at most {} can be shown", a.runs.size(), kMost),
                       "watch them in groups");
-  for (const std::string& folder : a.runs) report::RunRecord(folder, 2).require_run();
+  for (const std::string& folder : a.runs) report::RunRecord(folder, 2).require_run(kFirstBytes);
   // Waited for below, so they must not end the process.
   sigset_t ends;
   sigemptyset(&ends);

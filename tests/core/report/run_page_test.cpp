@@ -225,6 +225,28 @@ BOOST_AUTO_TEST_CASE(a_folder_of_another_program_is_refused_with_its_reason) {
   BOOST_TEST(message(run_folder(tmp / "run", "a", 3)) == "");
 }
 
+BOOST_AUTO_TEST_CASE(a_folder_is_recognized_by_the_beginning_of_a_long_file) {
+  test::TemporaryDirectory tmp;
+  RunRecord r(run_folder(tmp / "run", "a", 1000));
+  r.require_run(2000);
+  BOOST_TEST(r.step() > 0u);
+  BOOST_TEST(r.step() < 100u);
+  r.update();
+  BOOST_TEST(r.step() == 1000u);
+}
+
+/// After a rollback or a resume the text of the later attempt counts.
+BOOST_AUTO_TEST_CASE(a_sample_replaces_those_of_the_same_step_and_of_later_ones) {
+  test::TemporaryDirectory tmp;
+  const fs::path dir = run_folder(tmp / "run", "a", 4);  // has a sample of step 4
+  for (const int step : {2, 3, 2})
+    append(dir / "samples.jsonl", json{{"step", step}, {"text", "of " + std::to_string(step)}}.dump() + "\n");
+  RunRecord r(dir);
+  r.update();
+  BOOST_REQUIRE(r.samples().size() == 1u);
+  BOOST_TEST(r.samples()[0].first == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(the_page_of_a_run_has_its_numbers_and_no_text_becomes_markup) {
   test::TemporaryDirectory tmp;
   const std::string attack = "</script><script>alert(1)</script><img src=x onerror=alert(1)>";

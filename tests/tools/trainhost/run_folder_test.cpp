@@ -42,6 +42,13 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
 }
 std::string weights_of(const fs::path& run) { return read_file(run / "model/model.safetensors"); }
 
+std::vector<json> objects_of_lines(const fs::path& file) {
+  std::istringstream text(read_file(file));
+  std::vector<json> out;
+  for (std::string line; std::getline(text, line);) out.push_back(json::parse(line));
+  return out;
+}
+
 /// Runs `trainhost ARGUMENTS REDIRECTION` by the shell and returns the exit code.
 int run_by_shell(const std::vector<std::string>& arguments, const std::string& redirection) {
   std::string line = program();
@@ -53,6 +60,29 @@ int run_by_shell(const std::vector<std::string>& arguments, const std::string& r
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(run_folder)
+
+BOOST_AUTO_TEST_CASE(samples_during_a_run_change_neither_its_losses_nor_its_memory) {
+  TemporaryDirectory tmp;
+  const auto run = [&](const std::string& name, const std::vector<std::string>& more) {
+    const auto sets =
+        joined(joined(tiny_model(), {"output.dir=" + (tmp / name).string(), "train.steps=5"}), more);
+    const Outcome r = run_program(joined(train(sets), {"-q"}));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    std::vector<double> losses;
+    for (const json& e : objects_of_lines(tmp / name / "metrics.jsonl"))
+      if (e["event"] == "step") losses.push_back(e["loss"]);
+    const json done = json::parse(read_file(tmp / name / "summary.json"));
+    BOOST_TEST(done["memory"]["predicted_bytes"] == done["memory"]["measured_bytes"]);
+    return losses;
+  };
+  BOOST_TEST(run("plain", {}) == run("sampled", {"output.sample_every=2"}), boost::test_tools::per_element());
+  std::vector<int> steps;
+  for (const json& s : objects_of_lines(tmp / "sampled" / "samples.jsonl")) {
+    steps.push_back(s["step"]);
+    BOOST_TEST(!s["text"].get<std::string>().empty());
+  }
+  BOOST_TEST(steps == (std::vector<int>{2, 4, 5}), boost::test_tools::per_element());
+}
 
 BOOST_AUTO_TEST_CASE(a_finished_run_in_a_named_folder_is_replaced_only_with_overwrite) {
   TemporaryDirectory tmp;
