@@ -26,8 +26,11 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   // A tied embedding is needed from the first product to the last: it belongs to the last unit, which stays
   // gathered.
   embedding_ = weight({vocab, hidden_}, "embed_tokens", true, a_.tied ? Fsdp::kLast : Fsdp::kFirst);
-  if (a_.learned_positions)
+  embedding_->embedding = true;
+  if (a_.learned_positions) {
     positions_ = weight({static_cast<std::int64_t>(a_.learned_positions), hidden_}, "wpe");
+    positions_->embedding = true;
+  }
   for (const model::LayerRun& run : a_.layers)
     for (std::uint32_t i = 0; i < run.count; ++i) {
       t_.layer = static_cast<std::int32_t>(layers_.size());

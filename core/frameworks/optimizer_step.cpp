@@ -64,13 +64,14 @@ void OptimizerStep::run_8bit_or_paged(std::span<const Tensor> parameters) {
       state_.push_back(moment(p, type, shape, Purpose::kOptimizerState, name));
     };
     const bool paged = s_.paged_optimizer && n >= kPaged;
+    const bool wide = !rounds || n < kSmall || (s_.f32_embedding_moments && p->embedding);
     // name2qmap: tables of the values of one byte, for each of the two moments.
-    if (bitsandbytes && rounds && n >= kSmall && !std::exchange(has_tables_, true))
+    if (bitsandbytes && !wide && !std::exchange(has_tables_, true))
       for (int i = 0; i < 2; ++i)
         state_.push_back(
             t_.new_storage({kTable}, Element::kF32, Purpose::kOptimizerState, "", "table of the moments"));
     for (int i = 0; i < 2; ++i) {
-      if (!rounds || n < kSmall) {
+      if (wide) {
         if (!paged) state(bitsandbytes ? Element::kF32 : p->type, p->shape, "moment");
         continue;
       }

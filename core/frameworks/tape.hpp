@@ -82,6 +82,7 @@ struct TensorBody {
   Element type = Element::kF32;
   bool requires_grad = false;  // of a leaf
   bool parameter = false;
+  bool embedding = false;            // the weight of an nn.Embedding
   std::uint8_t output = 0;           // of the node
   Ref<Node> node;                    // that computed it; none for a leaf
   Tensor grad;                       // of a leaf

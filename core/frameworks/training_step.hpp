@@ -106,6 +106,8 @@ struct StepSettings {
   bool offload_inputs = false;  // the inputs of checkpointed layers are in host memory until they are needed
   /// torch 2.5: the first call of a compiled 8-bit step clones what it changes.
   bool tunes_with_clones = false;
+  /// AdamW of bitsandbytes in 8 bits: the moments of embeddings are in f32.
+  bool f32_embedding_moments = false;
   bool paged_optimizer = false;  // moments of large parameters are not allocated by PyTorch (bitsandbytes)
   std::uint32_t positions = 0;   // that the table of angles has; 0: `sequence`
   MegatronPolicy megatron;

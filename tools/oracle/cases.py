@@ -458,3 +458,12 @@ def draw_liger(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, liger=True, checkpoint=checkpoint, reentrant=True if checkpoint and r.random() < 0.3 else None,
         sequence=between(r, 16, 200) if few else case.sequence)
+
+
+def draw_eight_bit(seed: int, number: int) -> Case:
+    """Case `number` of a seed in full training with AdamW of bitsandbytes in 8 bits, with few tokens, so that weights and moments
+    set the peaks."""
+    r = random.Random(f"eight/{seed}/{number}")
+    case = draw(f"{seed}/eight", number)
+    return dataclasses.replace(case, optimizer="adamw-8bit", lora=0, lora_targets="", lora_dropout=0.0, batch=1,
+                               sequence=between(r, 8, 64))

@@ -88,10 +88,15 @@ def gemm_4bit(a, b, shape, absmax, blocksize, quant_type, bias=None, absmax_8bit
     return torch.nn.functional.linear(a, b_dq, bias)
 
 
-def adamw_8bit(trained):
-    """AdamW8bit of bitsandbytes. Its tables of values are in host memory, here the device meta, until its first step."""
+def adamw_8bit(trained, model):
+    """AdamW8bit of bitsandbytes; embeddings have moments in 32 bits, as the Trainer sets them. Its tables of values are in host memory, here the device meta, until its first step."""
     import bitsandbytes
 
+    manager = bitsandbytes.optim.GlobalOptimManager.get_instance()
+    manager.initialize()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            manager.register_module_override(module, "weight", {"optim_bits": 32})
     with mock.patch.object(bitsandbytes.functional, "create_dynamic_map", lambda signed: torch.empty(256, device="meta")):
         return bitsandbytes.optim.AdamW8bit(trained, lr=1e-3)
 

@@ -31,7 +31,7 @@ def optimizer_of(c: Case, model):
     if c.optimizer == "adamw-cpu":
         return offload.cpu_adam(trained)
     if c.optimizer == "adamw-8bit":
-        return quantized.adamw_8bit(trained)
+        return quantized.adamw_8bit(trained, model)
     if c.optimizer == "sgd":
         make = lambda parameters: torch.optim.SGD(parameters, lr=1e-3, foreach=True)
     else:

@@ -153,10 +153,9 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
                   (l.loss && layers.empty() ? "; no kernels in the layers (plan.liger_kernels)." : "."));
 }
 
-/// Whether AdamW of bitsandbytes, in 8 bits or paged, is replayed. Of a whole model the Trainer keeps the
-/// moments of the embedding in f32, which was not compared.
+/// Whether AdamW of bitsandbytes, in 8 bits or paged, is replayed.
 bool has_bitsandbytes_adamw(const RunSpec& r, const Options& o) {
-  return adapts(r) && o.framework == Framework::kPlain && !r.parallel.zero &&
+  return o.framework == Framework::kPlain && !r.parallel.zero &&
          (r.optimizer == Optimizer::kAdamW || r.optimizer == Optimizer::kAdamW8bit);
 }
 
@@ -166,6 +165,8 @@ void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings&
   s.paged_optimizer = o.paged_optimizer;
   if (has_bitsandbytes_adamw(r, o) && r.optimizer == Optimizer::kAdamW8bit) {
     s.optimizer = r.optimizer;
+    // create_optimizer() of the Trainer, for nn.Embedding; a loop by hand has no such rule.
+    s.f32_embedding_moments = o.name != "pytorch";
     return;
   }
   if (r.optimizer != Optimizer::kAdamW && r.optimizer != Optimizer::kSgd &&
@@ -197,7 +198,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
     reject("parallel.zero = " + std::to_string(p.zero),
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
   if (o.paged_optimizer && !torchtune && !has_bitsandbytes_adamw(r, o))
-    reject("plan.optimizer_paged of this run", "it is replayed for torchtune, and for AdamW of adapters",
+    reject("plan.optimizer_paged of this run", "it is replayed for torchtune, and for AdamW without sharding",
            "leave it out");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace && !megatron)

@@ -13,7 +13,8 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger".
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger",
+/// "eight-bit".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -84,6 +85,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.optimizer = c.at("optimizer") == "sgd"          ? Optimizer::kSgd
                 : c.at("optimizer") == "adamw-8bit" ? Optimizer::kAdamW8bit
                                                     : Optimizer::kAdamW;
+  s.f32_embedding_moments = s.optimizer == Optimizer::kAdamW8bit;
   s.loop = c.at("optimizer") == "adamw-fused" ? OptimizerLoop::kFused : OptimizerLoop::kForeach;
   s.lora_rank = c.at("lora");
   std::string targets = c.at("lora_targets");

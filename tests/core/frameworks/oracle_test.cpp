@@ -114,6 +114,13 @@ BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 4u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(
+    the_replay_of_full_training_with_moments_of_8_bits_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("eight-bit");
+  BOOST_TEST(cases_of_family.size() == 9u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 2u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_kernels_of_liger_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("liger");
   BOOST_TEST(cases_of_family.size() == 5u);

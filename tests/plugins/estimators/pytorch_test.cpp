@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
        [](RunSpec& r) { r.recompute = Recompute::kFull, r.memory.recompute_every = 4; }},
       {"optimizer.name = \"muon\": its temporaries are not replayed",
        [](RunSpec& r) { r.optimizer = Optimizer::kMuon; }},
-      {"optimizer.name = \"adamw-8bit\"", [](RunSpec& r) { r.optimizer = Optimizer::kAdamW8bit; }},
+      {"optimizer.name = \"adafactor\"", [](RunSpec& r) { r.optimizer = Optimizer::kAdafactor; }},
   };
   tp::Registry plugins = registry();
   for (const Row& row : rows) {
