@@ -163,25 +163,30 @@ void require_trainable_modules(const ModelSpec& m, const RunSpec& r) {
     for (const TensorInfo& t : all) {
       if (!is_trained(one, t.name)) continue;
       found = true;
-      if (m.tied && (t.role == TensorRole::kEmbed || t.role == TensorRole::kHead))
-        refuse(module, " is embedding and LM head of this model, of which PEFT would train two copies");
       if (nf4::is_quantized(r, t))
         refuse(module, " is in NF4, and has no gradient", "leave it out, or set lora.base to \"bf16\"");
       for (const TensorInfo& a : adapters)
         if (adapted_weight(a) == t.name)
           refuse(module, " has an adapter too", "leave it out of lora.targets or of lora.modules_to_save");
     }
+    // One tensor with the embedding, whose name a run must have.
+    if (!found && trains_tied_embedding(m, r) && module == "lm_head") continue;
     if (!found) {
       const auto nearest = std::ranges::min_element(
           all, {}, [&](const TensorInfo& t) { return glob_distance("*" + module + ".weight", t.name); });
-      const std::string hint = m.tied && module == "lm_head" ? "the LM head of this model is its embedding"
-                                                             : "the nearest parameter is " + nearest->name;
+      const std::string hint = m.tied && module == "lm_head"
+                                   ? "the LM head of this model is its embedding: name embed_tokens"
+                                   : "the nearest parameter is " + nearest->name;
       refuse(module, " is no module of the model", hint);
     }
   }
   if (const std::optional<SplitProduct> split = find_split_product(m, r))
     refuse(split->trained, " is trained and " + split->frozen +
                                " is frozen, but a trainer computes their gradients together");
+}
+
+bool trains_tied_embedding(const ModelSpec& m, const RunSpec& r) {
+  return m.tied && trains_adapters(r) && trains_weight(r, "model.embed_tokens.weight");
 }
 
 bool trains_all_weights(const RunSpec& r) { return r.mode == RunMode::kFull && r.trainable.empty(); }

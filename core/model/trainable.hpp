@@ -36,8 +36,11 @@ bool trains_weight(const RunSpec& r, std::string_view tensor);
 std::string rules_of_modules(std::span<const std::string> modules);
 /// The names that rules_of_modules() was given; empty for other rules.
 std::vector<std::string> saved_modules(const RunSpec& r);
+/// Whether lora.modules_to_save has the embedding of a model whose LM head is the same tensor. PEFT calls it
+/// ensure_weight_tying: it is trained once, with the gradients of both uses.
+bool trains_tied_embedding(const ModelSpec& m, const RunSpec& r);
 /// Throws usage_error if the run trains adapters, and with them modules that it cannot train: none of that
-/// name, adapted or quantized ones, a part of a product, the embedding of a tied model.
+/// name, adapted or quantized ones, a part of a product.
 void require_trainable_modules(const ModelSpec& m, const RunSpec& r);
 
 /// True if the run trains every weight of the model, and no adapters.

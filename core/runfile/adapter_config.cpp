@@ -69,7 +69,14 @@ class AdapterReader {
     c.dora = dora && dora->boolean;
     c.dropout = dropout && is_number(*dropout) ? dropout->number : 0;
     c.base = std::string(json_.text_of("base_model_name_or_path"));
+    const JsonValue* tied = json_.find("ensure_weight_tying");
+    c.tied = tied && tied->boolean;
     read_modules(c);
+    read_pattern("rank_pattern", c.rank_pattern, c, [](const JsonValue& v) {
+      return v.kind == JsonValue::Kind::kInteger && v.integer >= 1 && v.integer <= 65536;
+    });
+    read_pattern("alpha_pattern", c.alpha_pattern, c,
+                 [](const JsonValue& v) { return is_number(v) && v.number > 0 && v.number <= kMostAlpha; });
     read_targets(c);
     return c;
   }
@@ -97,9 +104,9 @@ class AdapterReader {
   void require_plain_lora() {
     // Keys that change what an adapter computes, or that name other trained tensors.
     for (const char* key :
-         {"use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias", "rank_pattern", "alpha_pattern",
-          "layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
-          "arrow_config", "velora_config", "kasa_config", "monteclora_config"})
+         {"use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias", "layer_replication",
+          "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config",
+          "velora_config", "kasa_config", "monteclora_config"})
       if (const JsonValue* v = json_.find(key); v && !is_neutral(*v))
         fail(v, fmt::format("{} is set: trainhost does not apply such an adapter", key), kUsePeft);
     // These replace the weights of the model before training.
@@ -123,12 +130,30 @@ class AdapterReader {
     }
   }
 
+  void set_not_trainable(AdapterConfig& c, const JsonValue* at, const std::string& what) {
+    if (!c.not_trainable)
+      c.not_trainable.emplace(
+          error(at, what + ": trainhost trains an adapter of the same matrices in every layer, of one rank",
+                "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
+  }
+
+  template <class T, class IsValid>
+  void read_pattern(const char* key, std::vector<std::pair<std::string, T>>& pattern, AdapterConfig& c,
+                    const IsValid& is_valid) {
+    const JsonValue* v = json_.find(key);
+    if (!v || is_neutral(*v)) return;
+    if (v->kind != JsonValue::Kind::kObject) fail(v, fmt::format("{}: expected an object", key), "");
+    for (const JsonMember& m : v->members) {
+      if (!is_valid(m.value))
+        fail(&m.value, fmt::format("{}: expected a positive number for \"{}\"", key, escaped(m.key, 80)), "");
+      pattern.emplace_back(m.key, static_cast<T>(m.value.number));
+    }
+    set_not_trainable(c, v, fmt::format("{} is set", key));
+  }
+
   void read_targets(AdapterConfig& c) {
     const auto not_trainable = [&](const JsonValue* at, const std::string& what) {
-      if (!c.not_trainable)
-        c.not_trainable.emplace(
-            error(at, what + ": trainhost trains an adapter of the same matrices in every layer",
-                  "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
+      set_not_trainable(c, at, what);
     };
     for (const char* key : {"layers_to_transform", "layers_pattern", "exclude_modules"})
       if (const JsonValue* v = json_.find(key); v && !is_neutral(*v))
@@ -164,7 +189,9 @@ class AdapterReader {
 
 }  // namespace
 
-double AdapterConfig::scale() const { return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : rank); }
+double AdapterConfig::scale(std::uint32_t rank_of_matrix, double alpha_of_matrix) const {
+  return alpha_of_matrix / (rslora ? std::sqrt(static_cast<double>(rank_of_matrix)) : rank_of_matrix);
+}
 
 AdapterConfig read_adapter_config(const std::filesystem::path& file) {
   const std::string text = read_text_file(file, kMaxAdapterConfigBytes, "adapter", Where{});

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -20,17 +21,22 @@ struct AdapterConfig {
   double dropout = 0;                        // lora_dropout; of training alone
   std::uint32_t targets = 0;                 // bit i: lora_target_names()[i]
   std::vector<std::string> modules_to_save;  // ends of the names of modules that are trained whole
+  bool tied = false;                         // ensure_weight_tying: embedding and LM head stay one tensor
   std::string base;                          // base_model_name_or_path; "" if the file names none
   /// Why the adapter cannot be trained further, although it can be applied: its targets are not whole kinds
   /// of matrices.
   std::optional<Error> not_trainable;
-  /// The factor of B A.
-  double scale() const;
+  /// rank_pattern and alpha_pattern: regular expressions of the ends of the names of modules, in the order of
+  /// the file, of which the first that matches holds instead of `rank` or `alpha`.
+  std::vector<std::pair<std::string, std::uint32_t>> rank_pattern;
+  std::vector<std::pair<std::string, double>> alpha_pattern;
+  /// The factor of B A for a matrix of this rank and alpha.
+  double scale(std::uint32_t rank_of_matrix, double alpha_of_matrix) const;
 };
 
 /// Throws usage_error for another file than that of a LoRA adapter, for invalid values, and for an adapter
 /// that PEFT would apply in another way than W + scale * B A, or with DoRA its rows in other norms
-/// (trained biases, adapters of the embedding, ranks by pattern).
+/// (trained biases).
 AdapterConfig read_adapter_config(const std::filesystem::path& file);
 
 /// The folder with adapter_config.json: `dir` itself, or adapter/ in it, as a run leaves it; nullopt if

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
+#include "core/runfile/paths.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::runfile {
@@ -58,6 +59,11 @@ void reject_unsupported(const RunConfig& c) {
                    "set it to 1, or use `trainhost plan`");
   reject_setting(c, b.key, fmt::format("{} = {} can be planned, but not trained", b.key, b.value),
                  "remove the key, or use `trainhost plan`");
+}
+
+void require_weights(const RunConfig& c) {
+  if (const auto at = c.given.find("model.path"); at != c.given.end() && !c.weights)
+    weights_file(c.model_folder, at->second, "model.path");
 }
 
 }  // namespace trainhost::runfile

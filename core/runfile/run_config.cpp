@@ -55,7 +55,8 @@ ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& n
   return model_from_inline(fields, s);
 }
 
-/// The folder of a model in Hugging Face layout: config.json and weights.
+/// The folder of a model in Hugging Face layout: config.json and weights. Without weights the run can be
+/// planned and its data read; require_weights() refuses to train it.
 void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
   const Where where = s.where("model.path");
   const std::string text = s.text("model.path");
@@ -74,7 +75,7 @@ void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
         fmt::format("model.path: '{}' contains no config.json", escaped(c.model_folder.string(), 400)),
         "a folder in the layout of Hugging Face has config.json, *.safetensors and tokenizer files", where);
   c.model = read_model_config(c.model_folder / "config.json");
-  c.weights = weights_file(c.model_folder, where, "model.path");
+  c.weights = weights_beside(c.model_folder);
 }
 
 /// Without a key that names a model, model.adapter names it: the folder that its config states, which PEFT

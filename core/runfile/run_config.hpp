@@ -220,6 +220,10 @@ std::span<const std::string> lora_target_names();
 /// Called before training.
 void reject_unsupported(const RunConfig& c);
 
+/// Throws Error(kUsage) if the folder of model.path has no weights. Called before training; a plan and the
+/// data of a run need none.
+void require_weights(const RunConfig& c);
+
 /// The commented run file that `trainhost init` prints, generated from the schema. `schema_url`: of the JSON
 /// Schema, in a first line that editors read (`#:schema`); "" = no such line.
 std::string init_text(const std::string& schema_url = {});

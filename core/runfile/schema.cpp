@@ -184,7 +184,7 @@ constexpr Key kKeys[] = {
     {"lora.rslora", Type::kBool, "", 0, 0, "", "true", "scale the adapters by alpha / sqrt(rank) (rsLoRA)"},
     {"lora.dropout", Type::kNumber, "", 0, 0.99, "", "0.05", "fraction of the elements of the adapters' inputs that is set to 0 in training; one mask per input, which q, k and v share, as do gate and up; default: 0, with litgpt 0.05"},
     {"lora.targets", Type::kTexts, "", 0, 0, "", "[\"q_proj\", \"v_proj\"]", "matrices that get an adapter, or \"all-linear\" for every matrix of a layer; \"lm_head\" can be listed too, but only planned; default: q_proj and v_proj"},
-    {"lora.modules_to_save", Type::kTexts, "", 0, 0, "", "[\"norm\"]", "modules that are trained whole and saved with the adapters, as in PEFT: all whose names end in one of these, so \"norm\" means every norm; default: none"},
+    {"lora.modules_to_save", Type::kTexts, "", 0, 0, "", "[\"norm\"]", "modules that are trained whole and saved with the adapters, as in PEFT: all whose names end in one of these, so \"norm\" means every norm; \"embed_tokens\" of a model whose LM head is the embedding is trained once, as with ensure_weight_tying; default: none"},
     {"lora.base", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|nf4", "\"nf4\"", "type of the frozen weights; nf4 = QLoRA: the matrices of the layers are quantized while they are loaded; default: follows train.precision; the other types can only be planned"},
     {"lora.double_quant", Type::kBool, "", 0, 0, "", "true", "with nf4: quantize the block scales to 8 bits too"},
     {"lora.dora", Type::kBool, "", 0, 0, "", "true", "DoRA: also train the magnitude of each row of the adapted matrices"},

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/model/adapters.hpp"
 #include "core/model/trainable.hpp"
+#include "core/runfile/adapter_config.hpp"
 #include "core/training/model_state.hpp"
 
 namespace trainhost::training {
@@ -23,10 +26,14 @@ std::string name_in_file(std::string_view name) {
   return std::string(name.starts_with(kPeftPrefix) ? "" : kPeftPrefix) + std::string(name);
 }
 
-/// saved_tensors() with the names of the file.
+/// saved_tensors() with the names of the file. PEFT reads a tied embedding under the name of the head too.
 std::vector<TensorInfo> tensors_of_file(const runfile::RunConfig& c) {
   std::vector<TensorInfo> all = saved_tensors(c.model, c.run);
   for (TensorInfo& t : all) t.name = name_in_file(t.name);
+  if (trains_tied_embedding(c.model, c.run)) {
+    all.push_back(*std::ranges::find(all, TensorRole::kEmbed, &TensorInfo::role));
+    all.back().name = kTiedHead;
+  }
   return all;
 }
 
@@ -39,6 +46,14 @@ std::string frozen_weights_of(const checkpoint::WeightSource& adapter) {
 }
 
 void require_adapter(const runfile::RunConfig& c) {
+  if (trains_tied_embedding(c.model, c.run) &&
+      !runfile::read_adapter_config(*c.adapter / "adapter_config.json").tied)
+    throw usage_error(
+        fmt::format(
+            "the adapter in {} has an embedding of its own beside the LM head, and in the model both are "
+            "one tensor",
+            escaped(c.adapter->string(), 4096)),
+        "train it with ensure_weight_tying = true in PEFT");
   checkpoint::WeightSource(*c.adapter / kAdapterTensors).require(tensors_of_file(c), false);
 }
 
@@ -81,7 +96,12 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   const auto whole = static_cast<std::int64_t>(c.lora.alpha);
   j["lora_alpha"] = static_cast<double>(whole) == c.lora.alpha ? JsonValue(whole) : JsonValue(c.lora.alpha);
   j["lora_dropout"] = c.run.memory.lora_dropout;
-  const std::vector<std::string> modules = saved_modules(c.run);
+  std::vector<std::string> modules = saved_modules(c.run);
+  if (trains_tied_embedding(c.model, c.run)) {
+    j["ensure_weight_tying"] = true;
+    // PEFT before 0.18 does not know the key, and reads both tensors if both are named.
+    if (std::ranges::find(modules, "lm_head") == modules.end()) modules.push_back("lm_head");
+  }
   j["modules_to_save"] = modules.empty() ? JsonValue() : JsonValue(modules);
   j["peft_type"] = "LORA";
   j["r"] = static_cast<std::int64_t>(c.run.lora_rank);
@@ -95,18 +115,27 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   return j.dump(2) + "\n";
 }
 
+void stream_adapter(plugin::Session& s, const runfile::RunConfig& c, const checkpoint::TensorSink& sink) {
+  const checkpoint::TensorSource state = state_of(s, c)(0);
+  state([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+    sink(name_in_file(name), first, values);
+  });
+  if (!trains_tied_embedding(c.model, c.run)) return;
+  const std::vector<TensorInfo> all = saved_tensors(c.model, c.run);
+  const std::string embedding = std::ranges::find(all, TensorRole::kEmbed, &TensorInfo::role)->name;
+  state([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+    if (name == embedding) sink(kTiedHead, first, values);
+  });
+}
+
 void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
                    const fs::path& dir, const RunHistory& history) {
   checkpoint::ModelFiles files{"adapter_config.json", kAdapterTensors, checkpoint::kPyTorchFormat};
   files.metadata[kFrozenWeights] = frozen_content;
-  const checkpoint::TensorSource state = state_of(s, c)(0);
-  const auto named_as_in_file = [&](const checkpoint::TensorSink& sink) {
-    state([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
-      sink(name_in_file(name), first, values);
-    });
-  };
-  checkpoint::write_model_dir(dir, adapter_config_json(c), tensors_of_file(c), named_as_in_file,
-                              {{kTrainerStateName, trainer_state_json(history)}}, files);
+  checkpoint::write_model_dir(
+      dir, adapter_config_json(c), tensors_of_file(c),
+      [&](const checkpoint::TensorSink& sink) { stream_adapter(s, c, sink); },
+      {{kTrainerStateName, trainer_state_json(history)}}, files);
 }
 
 }  // namespace trainhost::training

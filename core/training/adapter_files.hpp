@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/tensor_files.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/training/run_history.hpp"
@@ -14,6 +15,8 @@
 namespace trainhost::training {
 
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
+/// The second name of a trained embedding that is the LM head too (trains_tied_embedding()).
+inline constexpr const char* kTiedHead = "base_model.model.lm_head.weight";
 
 /// What the adapter states about the weights that it was trained on, as load_frozen_weights() returns it; ""
 /// if it states nothing, as PEFT does.
@@ -27,6 +30,10 @@ void require_adapter(const runfile::RunConfig& c);
 /// the adapter was trained on other weights.
 void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
                   std::span<float> scratch);
+
+/// Passes the tensors of adapter_model.safetensors to the sink. With ranks that have parts of them, every rank
+/// must call it at the same time.
+void stream_adapter(plugin::Session& s, const runfile::RunConfig& c, const checkpoint::TensorSink& sink);
 
 /// Writes the adapters of the session to the folder `dir`, completely or not at all. `frozen_content`
 /// (load_frozen_weights()) is kept in the metadata of the tensors, so that merging into other weights can be

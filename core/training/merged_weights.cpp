@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/checkpoint/xxh3.hpp"
 #include "core/model/trainable.hpp"
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/tokenizer/pattern.hpp"
 #include "core/training/adapter_files.hpp"
 
 namespace trainhost::training {
@@ -50,53 +54,158 @@ MergedWeights::MergedWeights(const fs::path& adapter, const fs::path& model)
       adapter_(adapter / kAdapterTensors),
       weights_(folder_) {
   const runfile::AdapterConfig config = runfile::read_adapter_config(adapter / "adapter_config.json");
-  scale_ = config.scale();
   frozen_weights_ = frozen_weights_of(adapter_);
   read_factors(config);
   weights_.require(infos_, model_.tied);
 }
 
+namespace {
+
+/// One adapted matrix of an adapter file.
+struct AdaptedMatrix {
+  std::string weight;  // its name in the model
+  std::uint32_t rank = 0;
+  double scale = 0;                 // the factor of B A
+  std::vector<TensorInfo> factors;  // A, B, and with DoRA the magnitudes
+  std::vector<TensorInfo> ignored;  // what PEFT writes besides: copies of other tensors
+};
+
+/// The value for a module whose name a pattern matches, as PEFT chooses it: the first of the file.
+template <class T>
+T value_of_module(const char* key, const std::vector<std::pair<std::string, T>>& patterns,
+                  const std::string& module, T otherwise) {
+  for (const auto& [regex, value] : patterns) try {
+      tokenizer::Pattern::Match match;
+      if (tokenizer::Pattern("\\A(.*\\.)?(" + regex + ")$").find(module, 0, false, match) ==
+          tokenizer::Pattern::Result::kMatch)
+        return value;
+    } catch (const std::invalid_argument& e) {
+      throw usage_error(
+          fmt::format("{}: \"{}\" is no regular expression: {}", key, escaped(regex, 200), e.what()));
+    }
+  return otherwise;
+}
+
+TensorInfo matrix_of_file(const std::string& name, TensorRole role, AdapterPart part, std::uint64_t rows,
+                          std::uint64_t columns) {
+  TensorInfo t;
+  t.name = "base_model.model." + name, t.role = role, t.part = part, t.rank = 2, t.dim = {rows, columns};
+  return t;
+}
+
+/// Every matrix that an adapter can have, with the tensors that it then has.
+std::vector<AdaptedMatrix> possible_matrices(const ModelSpec& m, const runfile::AdapterConfig& config) {
+  RunSpec every;
+  every.mode = RunMode::kLora, every.lora_rank = config.rank, every.lora_targets = 0x7f;
+  every.memory.dora = config.dora;
+  std::map<std::string, AdaptedMatrix> by_weight;
+  for (TensorInfo& t : adapter_tensors(m, every))
+    by_weight[adapted_weight(t)].factors.push_back(std::move(t));
+  const std::string embedding = "model.embed_tokens", head = "lm_head";
+  // PEFT swaps the names of the factors of an embedding, and writes the matrix itself too.
+  AdaptedMatrix& e = by_weight[embedding + ".weight"];
+  e.factors = {
+      matrix_of_file(embedding + ".lora_embedding_A", TensorRole::kEmbed, AdapterPart::kA, 0, m.vocab),
+      matrix_of_file(embedding + ".lora_embedding_B", TensorRole::kEmbed, AdapterPart::kB, m.hidden, 0)};
+  e.ignored = {matrix_of_file(embedding + ".base_layer.weight", TensorRole::kEmbed, AdapterPart::kNone,
+                              m.vocab, m.hidden)};
+  AdaptedMatrix of_head;
+  of_head.factors = {matrix_of_file(head + ".lora_A.weight", TensorRole::kHead, AdapterPart::kA, 0, m.hidden),
+                     matrix_of_file(head + ".lora_B.weight", TensorRole::kHead, AdapterPart::kB, m.vocab, 0)};
+  if (config.dora) {
+    of_head.factors.push_back(matrix_of_file(head + ".lora_magnitude_vector", TensorRole::kHead,
+                                             AdapterPart::kMagnitude, m.vocab, 1));
+    of_head.factors.back().rank = 1;
+  }
+  of_head.ignored = {
+      matrix_of_file(head + ".base_layer.weight", TensorRole::kHead, AdapterPart::kNone, m.vocab, m.hidden)};
+  by_weight[head + ".weight"] = std::move(of_head);
+
+  std::vector<AdaptedMatrix> out;
+  for (auto& [weight, matrix] : by_weight) {
+    matrix.weight = weight;
+    const std::string module = weight.substr(0, weight.rfind('.'));
+    matrix.rank = value_of_module("rank_pattern", config.rank_pattern, module, config.rank);
+    matrix.scale = config.scale(matrix.rank,
+                                value_of_module("alpha_pattern", config.alpha_pattern, module, config.alpha));
+    for (TensorInfo& t : matrix.factors)
+      if (t.part != AdapterPart::kMagnitude) t.dim[t.part == AdapterPart::kA ? 0 : 1] = matrix.rank;
+    out.push_back(std::move(matrix));
+  }
+  return out;
+}
+
+/// [columns, rows] of a matrix [rows, columns].
+std::vector<float> transposed(const std::vector<float>& values, std::uint64_t rows) {
+  const std::uint64_t columns = values.size() / rows;
+  std::vector<float> out(values.size());
+  for (std::uint64_t r = 0; r < rows; ++r)
+    for (std::uint64_t c = 0; c < columns; ++c) out[c * rows + r] = values[r * columns + c];
+  return out;
+}
+
+}  // namespace
+
 /// The tensors of the adapter file, by the matrix that they adapt. A matrix with one of them and without
 /// another is reported.
 void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
-  RunSpec every;  // adapters of every matrix, of which the file may have some
-  every.mode = RunMode::kLora, every.lora_rank = config.rank, every.lora_targets = 0x7f;
-  every.memory.dora = config.dora;
-  std::map<std::string, std::vector<TensorInfo>> tensors_of;  // A, B, magnitudes
-  for (TensorInfo& t : adapter_tensors(model_, every)) tensors_of[adapted_weight(t)].push_back(std::move(t));
   const auto& present = adapter_.files().front().tensors();
   const auto is_present = [&](const TensorInfo& t) {
     return std::ranges::any_of(present, [&](const checkpoint::TensorEntry& e) { return e.name == t.name; });
   };
-  std::erase_if(tensors_of,
-                [&](const auto& entry) { return std::ranges::none_of(entry.second, is_present); });
-  std::vector<TensorInfo> wanted;
-  for (const auto& [weight, parts] : tensors_of) wanted.insert(wanted.end(), parts.begin(), parts.end());
-  if (wanted.empty()) throw usage_error("the adapter has no tensors");
-  every.trainable = rules_of_modules(config.modules_to_save);
-  std::vector<TensorInfo> all = wanted;
+  std::vector<AdaptedMatrix> matrices = possible_matrices(model_, config);
+  std::erase_if(matrices,
+                [&](const AdaptedMatrix& m) { return std::ranges::none_of(m.factors, is_present); });
+  if (matrices.empty()) throw usage_error("the adapter has no tensors");
+  std::vector<TensorInfo> all;
+  for (const AdaptedMatrix& m : matrices) {
+    const TensorRole role = m.factors.front().role;
+    if (model_.tied && (role == TensorRole::kEmbed || role == TensorRole::kHead) && !config.tied)
+      throw usage_error(
+          fmt::format(
+              "the adapter changes {} of a model in which embedding and LM head are one tensor, without "
+              "ensure_weight_tying",
+              m.weight),
+          "merge it with PEFT: merge_and_unload()");
+    if (role == TensorRole::kEmbed && config.dora)
+      throw usage_error("the adapter has magnitudes of the embedding, which trainhost does not apply",
+                        "merge it with PEFT: merge_and_unload()");
+    all.insert(all.end(), m.factors.begin(), m.factors.end());
+    std::ranges::copy_if(m.ignored, std::back_inserter(all), is_present);
+  }
+  RunSpec every;
+  every.mode = RunMode::kLora, every.trainable = rules_of_modules(config.modules_to_save);
   for (const TensorInfo& t : infos_) {
     if (!trains_weight(every, t.name)) continue;
-    if (model_.tied && (t.role == TensorRole::kEmbed || t.role == TensorRole::kHead))
+    if (model_.tied && t.role == TensorRole::kEmbed && !config.tied)
       throw usage_error(
           "modules_to_save: the adapter has another embedding or LM head of a model in which both "
-          "are one tensor",
+          "are one tensor, without ensure_weight_tying",
           "merge it with PEFT: merge_and_unload()");
     TensorInfo& saved = saved_.emplace(t.name, t).first->second;
     saved.name = "base_model.model." + t.name;
     all.push_back(saved);
+    if (!model_.tied || t.role != TensorRole::kEmbed) continue;
+    all.push_back(saved);  // the same values, which PEFT reads as those of the head
+    all.back().name = kTiedHead;
   }
   adapter_.require(all, false);
-  for (const TensorInfo& t : wanted) {
-    Factors& f = factors_[adapted_weight(t)];
-    (t.part == AdapterPart::kA   ? f.a
-     : t.part == AdapterPart::kB ? f.b
-                                 : f.magnitude) = read_tensor(adapter_, t);
+  for (const AdaptedMatrix& m : matrices) {
+    const bool embedding = m.factors.front().role == TensorRole::kEmbed;
+    if (model_.tied && m.factors.front().role == TensorRole::kHead) continue;  // copies of the embedding's
+    Factors& f = factors_[m.weight];
+    f.scale = m.scale;
+    f.a = read_tensor(adapter_, m.factors[0]), f.b = read_tensor(adapter_, m.factors[1]);
+    if (m.factors.size() > 2) f.magnitude = read_tensor(adapter_, m.factors[2]);
+    if (!embedding) continue;
+    // W^T + scale * B A: with A and B exchanged and transposed that is the change of W.
+    std::swap(f.a, f.b);
+    f.a = transposed(f.a, model_.hidden), f.b = transposed(f.b, m.rank);
   }
 }
 
 AdapterProduct MergedWeights::change_of(const Factors& f, const TensorInfo& w) const {
-  return {f.a.data(), f.b.data(), f.b.size() / w.dim[0], w.dim[1], scale_};
+  return {f.a.data(), f.b.data(), f.b.size() / w.dim[0], w.dim[1], f.scale};
 }
 
 /// The factor of each row of W + scale * B A: with DoRA its magnitude divided by its norm. Reads W.

@@ -41,9 +41,10 @@ class MergedWeights {
   void stream(std::span<float> scratch, const Sink& sink);
 
  private:
-  /// A and B of one matrix, and with DoRA its magnitudes, as f32.
+  /// A and B of one matrix, and with DoRA its magnitudes, as f32. `scale` is the factor of B A.
   struct Factors {
     std::vector<float> a, b, magnitude;
+    double scale = 0;
   };
   void read_factors(const runfile::AdapterConfig& config);
   AdapterProduct change_of(const Factors& f, const TensorInfo& w) const;
@@ -51,7 +52,6 @@ class MergedWeights {
 
   std::filesystem::path folder_;
   ModelSpec model_;
-  double scale_ = 0;
   std::string frozen_weights_;  // metadata of the adapter; "" if it does not state them
   std::vector<TensorInfo> infos_;
   std::map<std::string, Factors> factors_;   // by the name of the adapted matrix

@@ -319,7 +319,7 @@ bool TrainingRun::finish() {
     write_adapter(*session_, config_, frozen_content_, model, history_);
   else if (config_.run.parallel.zero > 0 || divides_weights(config_.run.parallel))
     // Rank 0 writes the adapters, and the others send their parts.
-    state_of(*session_, config_)(0)([](std::string_view, std::uint64_t, std::span<const float>) {});
+    stream_adapter(*session_, config_, [](std::string_view, std::uint64_t, std::span<const float>) {});
   const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
   const plugin::Counters counters = session_->counters();
   const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";

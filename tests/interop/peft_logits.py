@@ -3,9 +3,10 @@
 
   peft_logits.py BUILD_DIR
 
-Trains adapters of two families of models with BUILD_DIR/bin/trainhost, as LoRA and as DoRA, opens them with PEFT in
-float32, and compares the logits and the merged weights with those of trainhost after `trainhost merge`. Then trainhost
-continues with an adapter that PEFT wrote. Exit 77 (skipped, with the reason) where torch, transformers or peft is
+Trains adapters of two families of models with BUILD_DIR/bin/trainhost, as LoRA, as DoRA and with modules that are
+trained whole, opens them with PEFT in float32, and compares the logits and the merged weights with those of trainhost
+after `trainhost merge`. Then trainhost continues with an adapter that PEFT wrote, and merges others with ranks by
+pattern and with adapters of embedding and LM head. Exit 77 (skipped, with the reason) where torch, transformers or peft is
 missing.
 """
 import json, os, subprocess, sys, tempfile
@@ -25,6 +26,17 @@ SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_l
 MODELS = {
     "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(tie_word_embeddings=True, **SIZES)),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(attention_bias=True, mlp_bias=True, **SIZES)),
+}
+PATTERNS = dict(target_modules=["q_proj", "down_proj"], rank_pattern={"q_proj": 8, "layers.0.mlp.down_proj": 2},
+                alpha_pattern={r"layers\.[12]\.mlp.down_proj": 3})
+WRITTEN = {
+    "qwen2": {"patterns": PATTERNS | dict(use_rslora=True),
+              "embedding": dict(target_modules=["q_proj", "embed_tokens"], ensure_weight_tying=True),
+              "saved": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens"], ensure_weight_tying=True)},
+    "llama": {"patterns": PATTERNS | dict(use_dora=True),
+              "head": dict(target_modules=["q_proj", "lm_head"], use_dora=True),
+              "ends": dict(target_modules=["embed_tokens", "lm_head"], rank_pattern={"lm_head": 7}),
+              "saved": dict(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])},
 }
 
 
@@ -54,7 +66,8 @@ def compare(name, source, adapter, work):
     print(f"{name}: the adapter changes logits by up to {change:.2f}; difference of logits {worst:.2e}, of merged weights "
           f"{weights:.2e}")
     assert change > 0.05, f"{name}: the adapter has no effect"
-    assert worst < 1e-4 and weights < 1e-5, f"{name}: {worst}, {weights}"
+    # PEFT 0.21 adds the change of a tied embedding to the one tensor twice when it merges; its logits have it once.
+    assert worst < 1e-4 and (weights < 1e-5 or name == "qwen2-embedding"), f"{name}: {worst}, {weights}"
 
 
 with tempfile.TemporaryDirectory() as tmp:
@@ -71,6 +84,21 @@ with tempfile.TemporaryDirectory() as tmp:
             adapter = os.path.join(out, "adapter")
             assert json.load(open(os.path.join(adapter, "adapter_config.json")))["use_dora"] == (kind == "dora")
             compare(name, source, adapter, tmp)
+        # Modules that are trained whole: PEFT must find all of them. In qwen2 embedding and LM head are one tensor.
+        modules = ["embed_tokens"] if family == "qwen2" else ["lm_head", "embed_tokens", "norm"]
+        out = os.path.join(tmp, family + "-modules")
+        run("finetune", source, text, "--lora", "--set", f"lora.modules_to_save={json.dumps(modules)}", "--set",
+            f"output.dir={out}", *tune)
+        compare(family + "-modules", source, os.path.join(out, "adapter"), tmp)
+        for name, settings in WRITTEN[family].items():
+            torch.manual_seed(2)
+            model = peft.get_peft_model(base(source), peft.LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, **settings))
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.data += 0.1 * torch.randn_like(parameter)
+            written = os.path.join(tmp, f"{family}-{name}")
+            model.save_pretrained(written)
+            compare(f"{family}-{name}", source, written, tmp)
         # An adapter that PEFT wrote, trained further and read back.
         config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"], use_dora=True,
                                  task_type="CAUSAL_LM")

@@ -40,6 +40,7 @@ void add_plugin_errors(const CommonArguments& a, CheckedRun& checked) {
 std::string not_trained(const CheckedRun& checked, const std::string& typed) {
   try {
     runfile::reject_unsupported(checked.run);
+    runfile::require_weights(checked.run);
   } catch (const Error& e) {
     return with_typed_name(e, checked, typed).full();
   }

@@ -136,6 +136,7 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
     if (launched && !a.find_lr.empty())
       throw usage_error("--find-lr computes its steps in one process", "start it without mpirun");
     runfile::reject_unsupported(c);
+    runfile::require_weights(c);
     registry = make_registry(a.common, &c);
     ranks = connect_ranks(c, *registry);
   } catch (const Error& e) {

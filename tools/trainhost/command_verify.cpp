@@ -27,6 +27,7 @@ runfile::RunConfig load_verified_run(const CommonArguments& a) {
   runfile::RunConfig any_precision = c;
   any_precision.precision = "fp32";
   runfile::reject_unsupported(any_precision);
+  runfile::require_weights(any_precision);
   if (trains_adapters(c.run))
     throw usage_error(
         "verify tests contracts of runs that train all weights, but the run has [lora]",

@@ -11,7 +11,9 @@
 
 /* Sets of tensors that load() and save() transfer. */
 #define TH_SCOPE_WEIGHTS 1u
-#define TH_SCOPE_ADAPTER 2u /* A and B of a run that trains adapters, in the names of PEFT */
+/* Everything that a run with adapters trains: A, B and magnitudes in the names of PEFT, and modules that are trained
+ * whole (lora.modules_to_save) in the names of the model. */
+#define TH_SCOPE_ADAPTER 2u
 #define TH_SCOPE_MOMENT1                                                                       \
   3u                        /* first moment of the optimizer; names and shapes of the weights, \
                              * except state that is factored or of 8 bits (core/model/optimizer_state.hpp) */

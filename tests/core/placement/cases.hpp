@@ -127,8 +127,9 @@ inline Case with_saved_modules(Case c, std::uint64_t seed) {
                                                       {"lm_head"},
                                                       {"embed_tokens", "lm_head"}};
   if (inference) return c;
-  c.run.lora_targets = 0x5, c.model.tied = false;
-  c.run.trainable = rules_of_modules(kModules[seed % std::size(kModules)]);
+  const std::vector<std::string>& modules = kModules[seed % std::size(kModules)];
+  c.run.lora_targets = 0x5, c.model.tied = c.model.tied && modules.front() == "embed_tokens";
+  c.run.trainable = rules_of_modules(modules);
   c.model.name += ", saves " + c.run.trainable;
   return c;
 }

@@ -397,7 +397,10 @@ BOOST_AUTO_TEST_CASE(a_model_folder_is_trained_further_with_the_settings_of_fine
   BOOST_TEST(message({{"train.steps", "8"}, {"train.epochs", "1"}}).find("both say how long") !=
              std::string::npos);
   fs::remove(f.path() / "m/model.safetensors");
-  BOOST_TEST(message({}).find("contains neither model.safetensors nor") != std::string::npos);
+  BOOST_TEST(message({}) == "");
+  BOOST_CHECK_EXCEPTION(require_weights(load({})), Error, [](const Error& e) {
+    return std::string(e.what()).find("contains neither model.safetensors nor") != std::string::npos;
+  });
   fs::remove(f.path() / "m/config.json");
   BOOST_TEST(message({}).find("contains no config.json") != std::string::npos);
 }

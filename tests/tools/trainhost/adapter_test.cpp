@@ -4,6 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -85,6 +86,24 @@ fs::path changed_adapter(const TemporaryDirectory& tmp, const json& changes) {
   return tmp / "changed";
 }
 
+struct FileTensor {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+  std::vector<float> values;
+};
+void write_tensors(const fs::path& file, const std::vector<FileTensor>& tensors) {
+  json header;
+  std::string data;
+  for (const FileTensor& t : tensors) {
+    const std::size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(t.values.data()), 4 * t.values.size());
+    header[t.name] = {{"dtype", "F32"}, {"shape", t.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  const std::uint64_t size = text.size();
+  std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(&size), 8) << text << data;
+}
+
 /// A tensor of a safetensors file.
 std::vector<float> tensor(const fs::path& file, const std::string& name) {
   return read_tensors(file).at(name);
@@ -147,9 +166,12 @@ BOOST_AUTO_TEST_CASE(modules_to_save_are_trained_saved_and_merged) {
   std::mt19937 rng(3);
   const auto any = [&](std::vector<std::string> values) { return values[rng() % values.size()]; };
   for (int i = 0; i < 6; ++i) {
+    const bool tied = i % 2 == 1;
     const std::vector<std::string> settings = {
-        "model.tie_word_embeddings=false",
-        "lora.modules_to_save=" + any({"[\"lm_head\", \"embed_tokens\"]", "[\"norm\"]", "[\"lm_head\"]"}),
+        tied ? "model.tie_word_embeddings=true" : "model.tie_word_embeddings=false",
+        "lora.modules_to_save=" +
+            (tied ? any({"[\"embed_tokens\"]", "[\"norm\", \"embed_tokens\", \"lm_head\"]"})
+                  : any({"[\"lm_head\", \"embed_tokens\"]", "[\"norm\"]", "[\"lm_head\"]"})),
         any({"lora.double_quant=false", "lora.base=nf4"}),
         "lora.dropout=" + any({"0", "0.1"}),
         "train.precision=" + any({"fp32", "bf16"}),
@@ -207,6 +229,137 @@ BOOST_AUTO_TEST_CASE(an_adapter_with_modules_to_save_is_trained_further_and_merg
       (tensor(tmp / "m/model.safetensors", name) != tensor(kRuns / "gqa-tied/model.safetensors", name)));
 }
 
+// PEFT's ensure_weight_tying: one tensor is trained, and written under both names.
+BOOST_AUTO_TEST_CASE(a_tied_embedding_is_trained_once_written_twice_trained_further_and_merged) {
+  TemporaryDirectory tmp;
+  std::vector<std::string> fresh =
+      continued(kRuns / "lora", tmp / "a", {"train.steps=2", "optimizer.lr=0.01"});
+  std::erase_if(fresh, [](const std::string& s) { return s.starts_with("model.adapter="); });
+  fresh.erase(std::ranges::adjacent_find(
+      fresh, [](const auto& a, const auto& b) { return a == "--set" && b == "--set"; }));
+  fresh.insert(fresh.end(), {"--set", "lora.rank=3", "--set", "lora.modules_to_save=[\"embed_tokens\"]"});
+  const Outcome a = run_program(fresh);
+  BOOST_REQUIRE_MESSAGE(a.code == 0, a.err);
+  const json config = json::parse(read_file(tmp / "a/adapter/adapter_config.json"));
+  BOOST_TEST(config["ensure_weight_tying"] == true);
+  BOOST_TEST((config["modules_to_save"] == json{"embed_tokens", "lm_head"}));
+  const std::string embedding = "model.embed_tokens.weight", file = "adapter_model.safetensors";
+  const auto tensors = read_tensors(tmp / "a/adapter" / file);
+  const std::vector<float>& trained = tensors.at("base_model.model." + embedding);
+  BOOST_TEST((trained == tensors.at("base_model.model.lm_head.weight")));
+  BOOST_TEST((trained != tensor(kRuns / "gqa-tied/model.safetensors", embedding)));
+
+  const Outcome further = run_program(
+      continued(tmp / "a/adapter", tmp / "b", {"train.steps=1", "optimizer.lr=0", "optimizer.min_lr=0"}));
+  BOOST_REQUIRE_MESSAGE(further.code == 0, further.err);
+  BOOST_TEST((read_tensors(tmp / "b/adapter" / file) == tensors));
+  const Outcome merged = run_program({"merge", (tmp / "a/adapter").string(), "-o", (tmp / "m").string()});
+  BOOST_REQUIRE_MESSAGE(merged.code == 0, merged.err);
+  BOOST_TEST((tensor(tmp / "m/model.safetensors", embedding) == trained));
+  // Without ensure_weight_tying they are two tensors, which no model of this kind can have.
+  json untied = config;
+  untied.erase("ensure_weight_tying");
+  tmp.write("a/adapter/adapter_config.json", untied.dump());
+  const Outcome refused = run_program({"merge", (tmp / "a/adapter").string(), "-o", (tmp / "n").string()});
+  BOOST_TEST(refused.code == 2);
+  BOOST_TEST(refused.err.find("without ensure_weight_tying") != std::string::npos, refused.err);
+  const Outcome other = run_program(continued(tmp / "a/adapter", tmp / "c", {"train.steps=1"}));
+  BOOST_TEST(other.code == 2);
+  BOOST_TEST(other.err.find("ensure_weight_tying = true in PEFT") != std::string::npos, other.err);
+}
+
+// As PEFT reads them: of several patterns the first that matches the end of a name.
+BOOST_AUTO_TEST_CASE(alpha_and_rank_by_pattern_are_those_of_each_merged_matrix) {
+  TemporaryDirectory tmp;
+  int number = 0;
+  const auto merged = [&](const json& changes) {
+    const fs::path out = tmp / ("m" + std::to_string(number++));
+    const Outcome r = run_program({"merge", changed_adapter(tmp, changes).string(), "--model",
+                                   (kRuns / "gqa-tied").string(), "-o", out.string()});
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    return read_tensors(out / "model.safetensors");
+  };
+  const auto base = read_tensors(kRuns / "gqa-tied/model.safetensors"), plain = merged(json::object()),
+             changed = merged({{"rank_pattern", {{"_proj", 7}, {"down_proj", 3}}},
+                               {"alpha_pattern",
+                                {{"layers\\.[01]\\.self_attn.q_proj", 24}, {"q_proj", 6}, {"up_proj", 36}}}});
+  const std::map<std::string, double> factors = {{"0.self_attn.q_proj", 2},   {"1.self_attn.q_proj", 2},
+                                                 {"2.self_attn.q_proj", 0.5}, {"0.mlp.up_proj", 3},
+                                                 {"0.mlp.down_proj", 1},      {"2.self_attn.v_proj", 1}};
+  for (const auto& [matrix, factor] : factors) {
+    const std::string name = "model.layers." + matrix + ".weight";
+    double most = 0, off = 0;
+    for (std::size_t i = 0; i < base.at(name).size(); ++i) {
+      const double change = plain.at(name)[i] - base.at(name)[i];
+      most = std::max(most, std::abs(change));
+      off = std::max(off, std::abs(changed.at(name)[i] - base.at(name)[i] - factor * change));
+    }
+    BOOST_TEST(most > 1e-3, name);
+    BOOST_TEST(off <= 1e-6, name << " " << off);
+  }
+  const auto refused = [&](const json& changes, const std::string& text) {
+    const Outcome r = run_program({"merge", changed_adapter(tmp, changes).string(), "--model",
+                                   (kRuns / "gqa-tied").string(), "-o", (tmp / "none").string()});
+    BOOST_TEST(r.code == 2, text);
+    BOOST_TEST(r.err.find(text) != std::string::npos, r.err);
+  };
+  refused({{"rank_pattern", {{"q_proj", 4}}}}, "q_proj.lora_A.weight is [3, 96], expected [4, 96]");
+  refused({{"rank_pattern", {{"q_proj(", 4}}}}, "rank_pattern: \"q_proj(\" is no regular expression");
+  refused({{"rank_pattern", {{"q_proj", 0}}}}, "rank_pattern: expected a positive number for \"q_proj\"");
+  refused({{"alpha_pattern", json::array({1})}}, "alpha_pattern: expected an object");
+}
+
+// Embedding and LM head are one tensor: PEFT writes the factors twice, and the matrix itself.
+BOOST_AUTO_TEST_CASE(an_adapter_of_the_embedding_is_merged) {
+  TemporaryDirectory tmp;
+  const std::string weight = "model.embed_tokens.weight", prefix = "base_model.model.";
+  const std::vector<float> base = tensor(kRuns / "gqa-tied/model.safetensors", weight);
+  const std::uint64_t vocab = 320, hidden = 96, rank = 2;
+  std::vector<float> a(rank * vocab), b(hidden * rank), a_of_head(rank * hidden), b_of_head(vocab * rank);
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  for (std::uint64_t k = 0; k < rank; ++k) {
+    for (std::uint64_t v = 0; v < vocab; ++v) b_of_head[v * rank + k] = a[k * vocab + v] = normal(rng);
+    for (std::uint64_t h = 0; h < hidden; ++h) a_of_head[k * hidden + h] = b[h * rank + k] = normal(rng);
+  }
+  const fs::path folder = changed_adapter(tmp, {{"r", rank},
+                                                {"lora_alpha", 3},
+                                                {"use_rslora", false},
+                                                {"target_modules", {"embed_tokens"}},
+                                                {"ensure_weight_tying", true}});
+  const std::string embedding = prefix + "model.embed_tokens.", head = prefix + "lm_head.";
+  write_tensors(folder / "adapter_model.safetensors",
+                {{embedding + "lora_embedding_A", {rank, vocab}, a},
+                 {embedding + "lora_embedding_B", {hidden, rank}, b},
+                 {embedding + "base_layer.weight", {vocab, hidden}, base},
+                 {head + "lora_A.weight", {rank, hidden}, a_of_head},
+                 {head + "lora_B.weight", {vocab, rank}, b_of_head},
+                 {head + "base_layer.weight", {vocab, hidden}, base}});
+  const auto merge = [&](const char* out) {
+    return run_program(
+        {"merge", folder.string(), "--model", (kRuns / "gqa-tied").string(), "-o", (tmp / out).string()});
+  };
+  const Outcome r = merge("m");
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const std::vector<float> merged = tensor(tmp / "m/model.safetensors", weight);
+  double off = 0;
+  for (std::uint64_t v = 0; v < vocab; ++v)
+    for (std::uint64_t h = 0; h < hidden; ++h) {
+      double expected = base[v * hidden + h];
+      for (std::uint64_t k = 0; k < rank; ++k) expected += 1.5 * b[h * rank + k] * a[k * vocab + v];
+      off = std::max(off, std::abs(merged[v * hidden + h] - expected));
+    }
+  BOOST_TEST(off <= 1e-6);
+  json config = json::parse(read_file(folder / "adapter_config.json"));
+  config["ensure_weight_tying"] = false;
+  tmp.write("changed/adapter_config.json", config.dump());
+  const Outcome refused = merge("n");
+  BOOST_TEST(refused.code == 2);
+  BOOST_TEST(refused.err.find("embedding and LM head are one tensor, without ensure_weight_tying") !=
+                 std::string::npos,
+             refused.err);
+}
+
 BOOST_AUTO_TEST_CASE(modules_that_cannot_be_trained_beside_adapters_are_errors) {
   TemporaryDirectory tmp;
   const auto refused = [&](std::vector<std::string> settings, const std::string& text) {
@@ -217,7 +370,8 @@ BOOST_AUTO_TEST_CASE(modules_that_cannot_be_trained_beside_adapters_are_errors) 
   const std::string key = "lora.modules_to_save=";
   refused({key + "[\"lm_haed\"]", "model.tie_word_embeddings=false"},
           "the nearest parameter is lm_head.weight");
-  refused({key + "[\"embed_tokens\"]", "model.tie_word_embeddings=true"}, "PEFT would train two copies");
+  refused({key + "[\"lm_head\"]", "model.tie_word_embeddings=true"},
+          "the LM head of this model is its embedding: name embed_tokens");
   refused({key + "[\"q_proj\"]"}, "q_proj has an adapter too");
   refused({key + "[\"gate_proj\"]"}, "a trainer computes their gradients together");
   refused({key + "[\"down_proj\"]", "lora.base=nf4"}, "down_proj is in NF4");

@@ -42,6 +42,26 @@ bool in_text(const std::string& text, const std::string& part) { return text.fin
 
 BOOST_FIXTURE_TEST_SUITE(data_of_a_run, DataOfRun)
 
+// The data of a model can be looked at before its weights are downloaded.
+BOOST_AUTO_TEST_CASE(data_and_plan_need_no_weights_and_training_does) {
+  tmp.write("model/config.json", R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+      "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 256, "max_position_embeddings": 64})");
+  tmp.write("tune.toml", "[model]\npath = \"model\"\n[data]\ntrain = \"a.jsonl\"\ntokenizer = \"bytes\"\n");
+  const Outcome stats = data({"stats", "tune.toml", "--json"}), show = data({"show", "tune.toml"});
+  BOOST_REQUIRE_MESSAGE(stats.code == 0, stats.err);
+  BOOST_TEST(json::parse(stats.out)["sources"][0]["documents"] == 30);
+  BOOST_TEST(show.code == 0, show.err);
+  const std::string file = (tmp / "tune.toml").string();
+  BOOST_TEST(run_program({"plan", file}).code == 0);
+  for (const char* command : {"train", "verify", "check"}) {
+    const Outcome r = run_program({command, file});
+    const bool valid = command == std::string("check");  // and says that it cannot be trained
+    BOOST_TEST(r.code == (valid ? 0 : 2), command);
+    BOOST_TEST(in_text(valid ? r.out : r.err, "tune.toml:2:8: model.path: '"), r.err << r.out);
+    BOOST_TEST(in_text(valid ? r.out : r.err, "copy or download the weights"), r.err << r.out);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(sources_have_the_samples_and_epochs_of_training) {
   const Outcome r = data({"stats", "run.toml", "--json"});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
