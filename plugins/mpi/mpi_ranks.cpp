@@ -155,7 +155,10 @@ Ranks::~Ranks() {
     if (!failed) why = failure_;
     if (why.empty()) wait_or_end_process(lock, ended_, "MPI_Finalize");
   }
-  if (!why.empty()) end_process(why);
+  if (!why.empty()) {  // a rank has not come to the end of the job
+    if (launched_rank_ > 0) std::this_thread::sleep_for(kTurn);
+    print_and_exit(why + " (see whether that process runs; parallel.timeout sets the time)");
+  }
   worker_.join();
 }
 
@@ -167,12 +170,6 @@ void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& 
   if (launched_rank_ > 0 && finished_.wait_for(lock, kTurn, [&] { return done; })) return;
   print_and_exit("waited " + std::to_string(timeout_ms_ / 1000) + " s in " + in +
                  " for other ranks (see whether all of them run; parallel.timeout sets the time)");
-}
-
-/// After a rank has not come to the end of the job.
-void Ranks::end_process(const std::string& why) {
-  if (launched_rank_ > 0) std::this_thread::sleep_for(kTurn);
-  print_and_exit(why + " (see whether that process runs; parallel.timeout sets the time)");
 }
 
 void Ranks::print_and_exit(const std::string& why) {
@@ -433,12 +430,12 @@ std::vector<bool> Ranks::answer_questions(std::uint64_t number) {
 /// After a timeout: the ranks that wait for messages too. A rank that hangs does not answer within two
 /// seconds.
 std::vector<bool> Ranks::ranks_that_wait() {
-  constexpr std::chrono::seconds kTurn{2};
+  constexpr std::chrono::seconds kTimeToAnswer{2};
   const std::uint64_t number = ++last_question_;
   for (std::uint32_t r = 0; r < ranks_; ++r)
     if (r != rank_) send_question(r, {number, false});
   std::vector<bool> waiting(ranks_);
-  for (const auto end = Clock::now() + kTurn; Clock::now() < end && abort_ < 0;) {
+  for (const auto end = Clock::now() + kTimeToAnswer; Clock::now() < end && abort_ < 0;) {
     const std::vector<bool> answered = answer_questions(number);
     for (std::uint32_t r = 0; r < ranks_; ++r) waiting[r] = waiting[r] || answered[r];
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -61,7 +61,6 @@ class Ranks {
   std::vector<bool> answer_questions(std::uint64_t number);
   std::vector<bool> ranks_that_wait();
   void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in);
-  [[noreturn]] void end_process(const std::string& why);
   [[noreturn]] void print_and_exit(const std::string& why);
 
   const std::uint64_t timeout_ms_;

@@ -62,29 +62,21 @@ const CLI::App& innermost_command(const CLI::App& app) {
   return parsed.empty() ? app : innermost_command(*parsed.front());
 }
 
-/// Options that users of other tools expect, and what says the same here. Of two entries with one name, the
-/// first whose option the command has.
+/// Options that users of other tools expect, as comparable() gives them, and what says the same here. Of two
+/// entries with one name, the first whose option the command has counts.
 struct ForeignOption {
-  std::string_view name, here;  // {}: the value that was given
+  std::string_view names, here;  // names between spaces; {}: the value that was given
 };
 constexpr ForeignOption kForeignOptions[] = {
-    {"gpus", "--devices={}"},
-    {"gpus", "--set parallel.data={}"},
-    {"numgpus", "--devices={}"},
-    {"numgpus", "--set parallel.data={}"},
-    {"ngpus", "--devices={}"},
-    {"ngpus", "--set parallel.data={}"},
-    {"worldsize", "--devices={}"},
-    {"worldsize", "--set parallel.data={}"},
-    {"gpu", "--device={}"},
-    {"memory", "--budget={}"},
-    {"gpumemory", "--budget={}"},
-    {"vram", "--budget={}"},
-    {"lora", "--set lora.rank=16"},
-    {"qlora", "--set lora.rank=16 --set lora.base=nf4"},
-    {"framework", "--for={}"},
-    {"gradientcheckpointing", "--set train.recompute=full"},
-    {"optimizer", "--set optimizer.name={}"},
+    {" gpus numgpus ngpus worldsize ", "--devices={}"},
+    {" gpus numgpus ngpus worldsize ", "--set parallel.data={}"},
+    {" gpu ", "--device={}"},
+    {" memory gpumemory vram ", "--budget={}"},
+    {" lora ", "--set lora.rank=16"},
+    {" qlora ", "--set lora.rank=16 --set lora.base=nf4"},
+    {" framework ", "--for={}"},
+    {" gradientcheckpointing ", "--set train.recompute=full"},
+    {" optimizer ", "--set optimizer.name={}"},
 };
 
 /// "; did you mean '--set optimizer.lr=1e-4'?" for an option that has the name of a key of the run file, or
@@ -99,7 +91,7 @@ std::string suggest_setting(const CLI::App& command, const std::string& argument
   const std::string name = comparable(argument.substr(2, end - 2));
   const std::string value = end < argument.size() ? escaped(argument.substr(end + 1), 80) : "VALUE";
   for (const ForeignOption& f : kForeignOptions)
-    if (f.name == name && has(f.here.substr(0, f.here.find_first_of("= "))))
+    if (f.names.find(" " + name + " ") != f.names.npos && has(f.here.substr(0, f.here.find_first_of("= "))))
       return fmt::format("; did you mean '{}'?", fmt::format(fmt::runtime(f.here), value));
   if (!has("--set")) return "";
   std::string key;

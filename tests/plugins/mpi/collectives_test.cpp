@@ -21,7 +21,8 @@ BOOST_DATA_TEST_CASE(every_element_is_that_of_a_plain_loop, boost::unit_test::da
   }
 }
 
-// Before the first call of MPI nobody can say which rank is missing.
+// A rank that never calls MPI_Init_thread() cannot be named: until all have called it, ranks have no way to
+// ask each other. One that does not come to MPI_Finalize() is named.
 struct Stop {
   const char *before, *waited;
 };
