@@ -15,7 +15,7 @@ CURVE_STEPS, CURVE_LAST, CURVE_POINTS = 300, 20, 10
 # Vocabularies whose row of logits, staged in shared memory, is about as large as the 48 KiB that a block has by default:
 # the kernel of the loss also has static shared memory, so the limit lies below 48 KiB of logits.
 VOCABULARIES = {"bf16": (24455, 24456, 24576, 24583, 24584), "fp32": (12227, 12228, 12288, 12291, 12292)}
-TF32_ROUNDING = "nearest, ties away from zero"  # what tests/support/cuda computes
+TF32_ROUNDING = "nearest, ties to even"  # measured on an H100; what tests/support/cuda computes
 
 
 def verify(c):

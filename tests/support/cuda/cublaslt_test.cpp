@@ -43,11 +43,11 @@ struct Case {
 };
 
 float value(int i) { return static_cast<float>((i * 37) % 29 - 14) / 16 + (i % 5 == 0 ? 0x1p-13f : 0.0f); }
-// x rounded to TF32, ties away from zero.
+// x rounded to TF32, ties to even.
 double eleven_bits(float x) {
   int e = 0;
   const double m = std::frexp(x, &e);
-  return std::ldexp(std::round(std::ldexp(m, 11)), e - 11);
+  return std::ldexp(std::nearbyint(std::ldexp(m, 11)), e - 11);
 }
 float read(const char* at, cudaDataType t, std::size_t i) {
   return t == CUDA_R_32F ? reinterpret_cast<const float*>(at)[i]

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda_bf16.h"
-#include "cuda_emulation/mma.h"
+#include "cuda_emulation/intrinsics.h"
 
 namespace emu {
 namespace {
@@ -24,6 +24,14 @@ void put(const Matrix& m, std::size_t i, float x) {
     static_cast<float*>(at)[i] = x;
 }
 
+// An operand of a TF32 product: rounded to the nearest number with 10 of the 23 bits of the fraction, ties to
+// even, as cuBLASLt rounds on an H100 (tools/gpu/accept, step tf32). Infinities and NaN do not change.
+float to_tf32(float x) {
+  const std::uint32_t u = __float_as_uint(x);
+  if ((u & 0x7f800000u) == 0x7f800000u) return x;
+  return __uint_as_float((u + 0xfffu + (u >> 13 & 1u)) & 0xffffe000u);
+}
+
 // The matrix as [outer, inner], contiguous; rounded to TF32 if `tf32`.
 std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_stride, std::size_t inner,
                           std::size_t inner_stride, bool tf32) {
@@ -31,7 +39,7 @@ std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_
   for (std::size_t o = 0; o < outer; ++o)
     for (std::size_t i = 0; i < inner; ++i) {
       const float x = get(m, o * outer_stride + i * inner_stride);
-      out[o * inner + i] = tf32 ? __uint_as_float(round_to_tf32(x)) : x;
+      out[o * inner + i] = tf32 ? to_tf32(x) : x;
     }
   return out;
 }
