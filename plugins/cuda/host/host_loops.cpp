@@ -38,82 +38,9 @@ TRAINHOST_INLINE void put(Half& to, float x) {
   to = static_cast<Half>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
 
-/// e^x for x <= 0 with a relative error below 2e-7; 0 for x < -87. x = n ln 2 + r with |r| <= ln 2 / 2; e^r
-/// by the degree-6 polynomial of the Cephes library; 2^n by its exponent bits. ln 2 is subtracted in two
-/// parts, of which the first has few bits, so that n * part is exact.
-TRAINHOST_INLINE float exp_neg(float x) {
-  const float clamped = std::max(x, -87.0f);
-  const float shifted = clamped * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
-  const float n = shifted - 12582912.0f;
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.98756915e-4f;
-  p = p * r + 1.39819995e-3f;
-  p = p * r + 8.33345195e-3f;
-  p = p * r + 4.16657962e-2f;
-  p = p * r + 1.66666657e-1f;
-  p = p * r + 5.00000012e-1f;
-  p = p * r * r + r + 1.0f;
-  const std::int32_t bits = (static_cast<std::int32_t>(n) + 127) << 23;
-  float scale;
-  std::memcpy(&scale, &bits, sizeof scale);
-  return x < -87.0f ? 0.0f : p * scale;
-}
-
 constexpr std::uint64_t kLanes = 16;  // independent accumulators: one AVX-512 register
 
-/// See cross_entropy_row(). Three passes: maximum; sum of exp(x - maximum), so that no exponential overflows;
-/// gradient.
-template <class T>
-TRAINHOST_INLINE double cross_entropy(std::uint64_t n, T* row, std::int64_t target, float scale) {
-  float lane_max[kLanes];
-  std::fill(lane_max, lane_max + kLanes, -INFINITY);
-  const std::uint64_t whole = n / kLanes * kLanes;
-  for (std::uint64_t i = 0; i < whole; i += kLanes)
-    for (std::uint64_t j = 0; j < kLanes; ++j) lane_max[j] = std::max(lane_max[j], as_float(row[i + j]));
-  float top = -INFINITY;
-  for (float m : lane_max) top = std::max(top, m);
-  for (std::uint64_t i = whole; i < n; ++i) top = std::max(top, as_float(row[i]));
-  const float at_target = as_float(row[target]);
-  // f32 rows store the exponentials in the second pass and scale them in the third. bf16 rows compute them
-  // again: storing them would round twice.
-  constexpr bool kStoreExp = sizeof(T) == sizeof(float);
-  float sums[kLanes] = {};
-  double total = 0;
-  constexpr std::uint64_t kBlock = 256 * kLanes;  // f32 sums of at most 256 terms, added up in double
-  for (std::uint64_t begin = 0; begin < whole; begin += kBlock) {
-    std::fill(sums, sums + kLanes, 0.0f);
-    const std::uint64_t end = std::min(whole, begin + kBlock);
-    for (std::uint64_t i = begin; i < end; i += kLanes)
-      for (std::uint64_t j = 0; j < kLanes; ++j) {
-        const float e = exp_neg(as_float(row[i + j]) - top);
-        if constexpr (kStoreExp) row[i + j] = e;
-        sums[j] += e;
-      }
-    for (float s : sums) total += s;
-  }
-  for (std::uint64_t i = whole; i < n; ++i) {
-    const float e = exp_neg(as_float(row[i]) - top);
-    if constexpr (kStoreExp) row[i] = e;
-    total += e;
-  }
-  const float k = static_cast<float>(static_cast<double>(scale) / total);
-  for (std::uint64_t i = 0; i < n; ++i)
-    put(row[i], (kStoreExp ? as_float(row[i]) : exp_neg(as_float(row[i]) - top)) * k);
-  // The target's element in double: softmax - 1 cancels if the probability is close to 1.
-  put(row[target],
-      static_cast<float>((std::exp(static_cast<double>(at_target) - top) / total - 1.0) * scale));
-  // A NaN among the logits makes `total` NaN, and so the loss.
-  return std::log(total) + top - at_target;
-}
-
 }  // namespace
-
-TRAINHOST_CLONES double cross_entropy_row(std::uint64_t n, float* row, std::int64_t target, float scale) {
-  return cross_entropy(n, row, target, scale);
-}
-TRAINHOST_CLONES double cross_entropy_row(std::uint64_t n, Half* row, std::int64_t target, float scale) {
-  return cross_entropy(n, row, target, scale);
-}
 
 TRAINHOST_CLONES void add(std::uint64_t n, const float* from, float* to) {
   for (std::uint64_t i = 0; i < n; ++i) to[i] += from[i];

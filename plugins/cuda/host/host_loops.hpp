@@ -11,7 +11,8 @@ namespace trainhost::cuda::host {
 using Half = std::uint16_t;  // the bits of a bfloat16
 
 /// Returns -log softmax(row)[target] and replaces the row [n] by (softmax - onehot(target)) * scale. A NaN or
-/// +inf among the logits makes the result non-finite.
+/// +inf among the logits makes the result non-finite, and so does a row without a logit above -2^20. Logits
+/// of -inf have no probability. Defined in loss_rows.cpp.
 double cross_entropy_row(std::uint64_t n, float* row, std::int64_t target, float scale);
 double cross_entropy_row(std::uint64_t n, Half* row, std::int64_t target, float scale);
 
