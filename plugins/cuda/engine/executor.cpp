@@ -60,7 +60,8 @@ Executor::Executor(const th_host* host, const step::Program& program, const plac
     collective_done_.resize(program.buffers.size());
   }
   if (uses_host_memory(program)) {
-    up_ = std::make_unique<Stream>(), down_ = std::make_unique<Stream>(), host_ = std::make_unique<Stream>();
+    for (std::unique_ptr<Stream>* s : {&up_, &down_, &host_, &embedding_, &hidden_})
+      *s = std::make_unique<Stream>();
     rings_ = std::any_of(program.buffers.begin(), program.buffers.end(),
                          [](const step::Buffer& b) { return b.ring > 1; });
   }
@@ -108,8 +109,8 @@ void Executor::wait_for_all_queues() {
   if (ranks_)  // work that waits for other ranks may never end
     for (const Stream* s : {communication_.get(), &kernels_}) ranks_->wait_for(*s, "computing a step");
   cudaError_t failed = cudaSuccess;
-  for (const Stream* s : {const_cast<const Stream*>(&kernels_), const_cast<const Stream*>(up_.get()),
-                          const_cast<const Stream*>(down_.get()), const_cast<const Stream*>(host_.get())}) {
+  const Stream* all[] = {&kernels_, up_.get(), down_.get(), host_.get(), embedding_.get(), hidden_.get()};
+  for (const Stream* s : all) {
     if (!s) continue;
     const cudaError_t status = cudaStreamSynchronize(*s);  // every stream, even if one of them has failed
     if (failed == cudaSuccess) failed = status;

@@ -1,7 +1,7 @@
 // Executes a step program on a device: one update, one evaluation, or one generated token. Handles sections,
 // queues and scalars; kernels and products are queued by ops_*.cpp (op_context.hpp). In the resident mode all
 // work is on one stream, with several ranks also on one for communication; in the hybrid and streamed modes
-// there are four queues, ordered by QueueOrder. Allocates no device memory. All functions must be called by
+// there are six queues, ordered by QueueOrder. Allocates no device memory. All functions must be called by
 // one thread at a time.
 #pragma once
 #include <cstdint>
@@ -126,9 +126,9 @@ class Executor {
   const Arenas& arenas_;
   ThreadPool& pool_;
   Stream kernels_;
-  std::unique_ptr<Stream> up_, down_, host_;  // null in the resident mode
-  NcclRanks* const ranks_;                    // null in a run of one rank
-  std::unique_ptr<Stream> communication_;     // likewise: collective operations, in the order of the program
+  std::unique_ptr<Stream> up_, down_, host_, embedding_, hidden_;  // null in the resident mode
+  NcclRanks* const ranks_;                                         // null in a run of one rank
+  std::unique_ptr<Stream> communication_;  // likewise: collective operations, in the order of the program
   OpContext ctx_;
   StepInputs inputs_;
   RunCounters counters_;

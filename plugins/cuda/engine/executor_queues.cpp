@@ -1,10 +1,12 @@
-// Part of Executor: the four queues of the hybrid and streamed modes. Every operation is queued in three
+// Part of Executor: the six queues of the hybrid and streamed modes. Every operation is queued in three
 // steps: QueueOrder derives from its memory accesses which operations of other queues it must wait for; the
 // waits are issued as cudaStreamWaitEvent; the operation is queued and an event is recorded behind it. The
 // resident mode has one stream and skips all of this.
 #include <algorithm>
 #include <cassert>
+#include <string_view>
 
+#include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/executor.hpp"
 
@@ -21,6 +23,10 @@ cudaStream_t Executor::stream_of(Queue q) const {
       return *down_;
     case kHostWork:
       return *host_;
+    case kEmbedding:
+      return *embedding_;
+    case kHidden:
+      return *hidden_;
     default:
       return kernels_;
   }
@@ -121,7 +127,8 @@ void Executor::queue_copy(const step::Op& op, std::uint64_t first, std::uint64_t
   if (!whole) rows = std::min(rows, ctx_.step.rows > first ? ctx_.step.rows - first : 0);
   const Access touched[] = {access_rows(op[copy::kFrom], first, rows, false),
                             access_rows(op[copy::kTo], first, rows, true)};
-  const Queue q = upwards ? kUp : kDown;
+  // The hidden state of the next micro-batch does not wait for the gradients of the last one's logits.
+  const Queue q = !upwards ? kDown : std::string_view(from.role) == step::role::kHidden ? kHidden : kUp;
   const std::uint64_t sequence = wait_for_conflicts(q, touched);
   const std::uint64_t row = from.cols * size_of(from.dtype);
   check(cudaMemcpyAsync(ctx_.get<std::byte>(op[copy::kTo]) + first * row,
@@ -150,7 +157,10 @@ void Executor::queue_host_op(const step::Op& op, std::uint64_t first, std::uint6
     touched.front() = access_rows(op[cross_entropy::kLogits], first, rows, true);
     touched[touched.size() - 2] = touched.front();
   }
-  const std::uint64_t sequence = wait_for_conflicts(kHostWork, touched);
+  // The embedding of the next micro-batch, without which the device has nothing to do, does not wait for the
+  // loss of the last one: the driver calls functions of other streams in between.
+  const Queue q = op.kind == OpKind::kEmbed ? kEmbedding : kHostWork;
+  const std::uint64_t sequence = wait_for_conflicts(q, touched);
   // Addresses are resolved now: ctx_.step describes another micro-batch when the callback runs.
   HostTask& t = host_tasks_->tasks.emplace_back();
   t.queue = host_tasks_.get(), t.op = &op;
@@ -160,7 +170,7 @@ void Executor::queue_host_op(const step::Op& op, std::uint64_t first, std::uint6
   if (op.kind == OpKind::kEmbed) t.at.x = ctx_.get<void>(op[embed::kX]);
   t.step = inputs_.host_step(ctx_.step.micro, first, rows);
   check(cudaLaunchHostFunc(
-            *host_,
+            stream_of(q),
             [](void* task) {  // on a thread of the driver; must not call CUDA functions
               const auto& h = *static_cast<const HostTask*>(task);
               std::lock_guard running(h.queue->running);
@@ -169,7 +179,7 @@ void Executor::queue_host_op(const step::Op& op, std::uint64_t first, std::uint6
             },
             &t),
         "queueing a host operation");
-  record_end(kHostWork, sequence);
+  record_end(q, sequence);
 }
 
 /// Queues the four operations of the hybrid head (logits, copy down, cross-entropy with gradient, copy up)

@@ -1,5 +1,6 @@
-// Derives which queue must wait for which from the memory that operations access. There are four queues:
-// kernels, copies to the device, copies to the host, and host functions; each is in order by itself. An
+// Derives which queue must wait for which from the memory that operations access. There are six queues:
+// kernels, copies to the device, copies to the host, host functions, and for the embedding of the next
+// micro-batch its host function and its copy to the device; each is in order by itself. An
 // operation is described by the byte ranges that it reads and writes; add() returns, for every other queue,
 // the last operation that it must wait for. Pure bookkeeping without CUDA calls; the executor issues the
 // waits (executor_queues.cpp), and tests compare the result with brute force.
@@ -13,7 +14,15 @@
 
 namespace trainhost::cuda {
 
-enum Queue : std::uint32_t { kKernels = 0, kUp = 1, kDown = 2, kHostWork = 3, kQueues = 4 };
+enum Queue : std::uint32_t {
+  kKernels = 0,
+  kUp = 1,
+  kDown = 2,
+  kHostWork = 3,
+  kEmbedding = 4,
+  kHidden = 5,
+  kQueues = 6
+};
 
 /// Access to bytes [begin, end) of a tier's arena.
 struct Access {

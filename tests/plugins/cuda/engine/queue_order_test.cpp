@@ -1,4 +1,4 @@
-// QueueOrder compared with brute force: random operations over four queues. Every pair of conflicting
+// QueueOrder compared with brute force: random operations over two to six queues. Every pair of conflicting
 // operations must be connected by a path of queue order and waits, and no wait may be redundant.
 #include <boost/test/unit_test.hpp>
 
@@ -61,7 +61,7 @@ class Paths {
 std::vector<Operation> random_operations(std::mt19937& g) {
   auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(g() % n); };
   std::vector<Operation> ops(4 + below(28));
-  const std::uint32_t memory = 4 + below(60), queues = 2 + below(3);
+  const std::uint32_t memory = 4 + below(60), queues = 2 + below(kQueues - 1);
   for (Operation& op : ops) {
     op.queue = static_cast<Queue>(below(queues));
     for (std::uint32_t n = 1 + below(3); n > 0; --n) {
