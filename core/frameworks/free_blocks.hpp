@@ -98,7 +98,7 @@ class FreeBlocks {
   }
 
   std::size_t slot_of(std::uint64_t size) const {
-    std::size_t slot = (size * 0x9E3779B97F4A7C15u) >> shift_;
+    std::size_t slot = (size * kHash) >> shift_;
     while (table_[slot] != kEmpty && lists_[table_[slot]].size != size) slot = (slot + 1) % table_.size();
     return slot;
   }
@@ -112,6 +112,11 @@ class FreeBlocks {
     const auto index = static_cast<std::uint32_t>(lists_.size());
     const auto at = std::lower_bound(order_.begin(), order_.end(), size,
                                      [&](std::uint32_t l, std::uint64_t s) { return lists_[l].size < s; });
+    // In expandable segments almost every growth leaves a block of a new size: beyond some hundred lists, an
+    // empty neighbour in the order becomes the list.
+    if (index >= kUsualLists)
+      for (const auto neighbour : {at, at == order_.begin() ? at : at - 1})
+        if (neighbour != order_.end() && lists_[*neighbour].blocks.empty()) return resize(*neighbour, size);
     // Between the places of its neighbours.
     const std::uint32_t low = at == order_.begin() ? 0 : lists_[*(at - 1)].place + 1;
     const auto high = at == order_.end() ? static_cast<std::uint32_t>(list_at_.size()) : lists_[*at].place;
@@ -130,6 +135,22 @@ class FreeBlocks {
     return index;
   }
 
+  /// Gives an empty list another size, which keeps the order.
+  std::uint32_t resize(std::uint32_t list, std::uint64_t size) {
+    // Entries behind the removed one move up as far as their hashes allow, so that slot_of() finds them.
+    std::size_t hole = slot_of(lists_[list].size);
+    for (std::size_t i = (hole + 1) % table_.size(); table_[i] != kEmpty; i = (i + 1) % table_.size()) {
+      const std::size_t home = (lists_[table_[i]].size * kHash) >> shift_;
+      if ((i - home) % table_.size() < (i - hole) % table_.size()) continue;
+      table_[hole] = table_[i];
+      hole = i;
+    }
+    table_[hole] = kEmpty;
+    lists_[list].size = size;
+    table_[slot_of(size)] = list;
+    return list;
+  }
+
   /// Gives the lists new places at equal distances.
   void spread() {
     constexpr std::uint32_t kDistance = 8;
@@ -144,7 +165,8 @@ class FreeBlocks {
     }
   }
 
-  static constexpr std::uint32_t kEmpty = UINT32_MAX;
+  static constexpr std::uint32_t kEmpty = UINT32_MAX, kUsualLists = 512;
+  static constexpr std::uint64_t kHash = 0x9E3779B97F4A7C15u;
   std::vector<List> lists_;
   std::vector<std::uint32_t> order_;    // indices of lists_, ascending sizes
   std::vector<std::uint32_t> list_at_;  // of each place that is taken

@@ -45,8 +45,8 @@ class ChangeProposer {
   /// `falling`: memory never grows along the series, which lets the caller bisect it. A series in which a
   /// value may be invalid, or may cost memory elsewhere, is not falling and is planned value by value.
   void add(Price price, std::vector<CandidateChange> changes, bool falling = true,
-           std::uint64_t frees_at_most = UINT64_MAX) {
-    if (!changes.empty()) out_.push_back({price, falling, std::move(changes), frees_at_most});
+           std::uint64_t frees_at_most = UINT64_MAX, std::uint64_t keeps = 0) {
+    if (!changes.empty()) out_.push_back({price, falling, std::move(changes), frees_at_most, keeps});
   }
 
   /// Tensors that a fused kernel does not materialise.
@@ -231,7 +231,7 @@ class ChangeProposer {
          change("adafactor", "second moment factored into rows and columns", 0.35, "another optimizer"),
          change("sgd-momentum", "one moment instead of two", 0.6, "usually a higher loss for transformers"),
          change("sgd", "no optimizer state", 0.8, "usually a much higher loss for transformers")},
-        false, 2 * s_.trained_bytes);
+        false, s_.update_bytes, s_.kept_states);
   }
 
   /// Parameters are frozen, so gradients and optimizer state shrink to those of the adapters. A run that

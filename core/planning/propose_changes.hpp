@@ -28,6 +28,8 @@ struct CandidateSeries {
   std::vector<CandidateChange> changes;
   /// No change frees more bytes of the run: generous, because it leaves changes out without a plan.
   std::uint64_t frees_at_most = UINT64_MAX;
+  /// Bytes of the states of the run that every change keeps on each device.
+  std::uint64_t keeps = 0;
   /// ZeRO stage whose states every change shards over twice as many ranks as the one before; 0: none.
   std::uint32_t shards = 0;
 };
@@ -44,6 +46,8 @@ struct ChangeContext {
   std::uint64_t trained_bytes = 0;   // gradients, optimizer state and workspace of the plan
   bool dense = false;                // the model is known to have no experts
   std::uint64_t devices = 1;         // of the run as the user wrote it: the number in "instead of N"
+  std::uint64_t update_bytes = 0;    // optimizer state, workspace and gaps of the plan
+  std::uint64_t kept_states = 0;     // weights, master weights and gradients of the plan
 };
 
 /// Number of devices of a run: data, context, tensor and pipeline ranks multiplied.

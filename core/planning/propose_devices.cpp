@@ -24,7 +24,8 @@ class DeviceProposer {
 
  private:
   void add(std::vector<CandidateChange> changes, bool falling = true, std::uint32_t shards = 0) {
-    if (!changes.empty()) out_.push_back({Price::kHardware, falling, std::move(changes), UINT64_MAX, shards});
+    if (!changes.empty())
+      out_.push_back({Price::kHardware, falling, std::move(changes), UINT64_MAX, 0, shards});
   }
 
   /// More devices, in powers of two, for each kind of parallelism.

@@ -1,6 +1,8 @@
 // See replan.hpp.
 #include "core/planning/replan.hpp"
 
+#include <algorithm>
+
 #include "core/placement/least_arena.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
@@ -129,9 +131,27 @@ const Replanner::CachedReport* Replanner::find_cached(const ResolvedRun& r, cons
   return nullptr;
 }
 
+bool Replanner::is_refused(const Settings& settings) const {
+  const auto sets = [](const Settings& all, const runfile::Override& o) {
+    return std::ranges::any_of(
+        all, [&](const runfile::Override& s) { return s.key == o.key && s.value == o.value; });
+  };
+  return std::ranges::any_of(refused_, [&](const Settings& refused) {
+    // Some offload is described with recomputation only, and some recomputation with sharding only.
+    return std::ranges::all_of(refused, [&](const auto& o) { return sets(settings, o); }) &&
+           std::ranges::none_of(settings, [&](const auto& o) {
+             return (o.key == "train.recompute" || o.key == "parallel.data") && !sets(refused, o);
+           });
+  });
+}
+
 std::optional<Estimate> Replanner::plan(const Settings& settings, bool other_device) {
+  if (is_refused(settings)) return std::nullopt;
   try {
     return plan_variation(source_.load(settings), other_device, true);
+  } catch (const plugin::PluginError& e) {
+    if (e.status() == "unsupported") refused_.push_back(settings);
+    return std::nullopt;
   } catch (const Error&) {
     return std::nullopt;  // not a valid run: the caller tries others
   }

@@ -37,6 +37,10 @@ class Replanner {
   /// bound shows that it cannot fit. `other_device`: the settings name a device; its memory replaces
   /// memory.budget and the free memory of this machine.
   std::optional<Estimate> plan(const Settings& settings, bool other_device = false);
+  /// True if the estimator has refused these settings, or a part of them, as not described: what it does not
+  /// describe, it does not describe with further changes either, unless these recompute or add data ranks.
+  /// plan() then asks no estimator.
+  bool is_refused(const Settings& settings) const;
   /// Plans a run that differs from the base in numbers only; no settings are parsed.
   std::optional<Estimate> plan(const runfile::RunConfig& c);
 
@@ -70,6 +74,7 @@ class Replanner {
   std::string decides_;
   std::uint64_t planned_ = 0, states_ = 0;
   std::vector<CachedReport> cache_;
+  std::vector<Settings> refused_;
   /// For variations with other plugin options; these alternate, and a registry loads its plugins once.
   std::map<decltype(runfile::RunConfig::plugin_options), std::unique_ptr<plugin::Registry>> others_;
 };

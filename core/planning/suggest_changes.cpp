@@ -60,6 +60,10 @@ ChangeContext context_of(const PlanResult& v, const runfile::RunConfig& c, const
   s.activation_bytes = r.component_bytes(Component::kActivations);
   s.trained_bytes = r.component_bytes(Component::kGradients) + r.component_bytes(Component::kOptimizerState) +
                     r.component_bytes(Component::kWorkspace);
+  s.update_bytes = r.component_bytes(Component::kOptimizerState) + r.component_bytes(Component::kWorkspace) +
+                   r.component_bytes(Component::kFragmentation);
+  s.kept_states = r.component_bytes(Component::kWeights) + r.component_bytes(Component::kMasterWeights) +
+                  r.component_bytes(Component::kGradients);
   return s;
 }
 
@@ -85,11 +89,18 @@ Change make_change(const Settings& settings, const CandidateChange& r, Price pri
   return c;
 }
 
+/// Ranks that a combination begins with: up to eight-way tensor parallelism, as far as the heads divide, and
+/// as many pipeline stages as the layers allow.
+struct Ranks {
+  std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged
+};
+
 /// Where to begin in a falling series: most series halve the size of the activations, again and again, and
 /// more data ranks halve the states that ZeRO shards. Saves plans where it is right, and nothing else depends
 /// on it.
 struct FirstGuess {
   std::uint64_t states = 0, others = 0, budget = 0;  // bytes of the run as it is
+  std::uint64_t gaps = 0;                            // of the allocator, which become smaller too
   bool counts_missing = false;
   std::uint64_t gradients = 0, weights = 0;  // of `states`
 
@@ -98,13 +109,26 @@ struct FirstGuess {
   std::uint64_t replicated(std::uint32_t zero) const {
     return (zero < 3 ? weights : 0) + (zero < 2 ? gradients : 0);
   }
-  /// Whether what is not sharded exceeds the budget alone.
+  /// Whether what every change keeps, or does not shard, exceeds the budget alone. FSDP gathers weights in
+  /// the compute type, which may have half of the bytes.
   bool never_fits(const CandidateSeries& series) const {
-    return counts_missing && series.shards != 0 && replicated(series.shards) > budget;
+    return counts_missing &&
+           (series.keeps > budget || (series.shards != 0 && replicated(series.shards) / 2 > budget));
   }
-  /// Bytes beyond the budget; 0 for a placed program and for a run with a prefix, where they are not known.
+  /// Bytes beyond the budget at least; 0 for a placed program and where ranks are added.
   std::uint64_t missing() const {
-    return counts_missing && states + others > budget ? states + others - budget : 0;
+    const std::uint64_t all = states + others + gaps;
+    return counts_missing && all > budget ? all - budget : 0;
+  }
+  /// The same for the run with the prefix, which has recomputation and perhaps more ranks. `planned`: its
+  /// bytes, if it was planned; otherwise its states exceed the budget.
+  FirstGuess with_prefix(const std::optional<Estimate>& planned, const Ranks& ranks) const {
+    FirstGuess g = *this;
+    const std::uint64_t parts = std::uint64_t{ranks.tensor} * ranks.pipeline;
+    g.states /= parts, g.gradients /= parts, g.weights /= parts, g.gaps = 0;
+    g.others = planned && planned->compute_bytes > g.states ? planned->compute_bytes - g.states : 0;
+    g.counts_missing = counts_missing && parts == 1;
+    return g;
   }
   /// Index of the mildest change that should fit; none: the last.
   std::optional<std::size_t> index(const CandidateSeries& series) const {
@@ -136,6 +160,12 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
     found = std::move(e);
     return true;
   };
+  // An estimator that does not describe a kind of parallelism does not for more ranks either.
+  const auto refuses_all = [&](std::size_t i) {
+    const CandidateChange& c = family.changes[i];
+    return family.price == Price::kHardware && !c.other_device &&
+           replan.is_refused(merge_settings(prefix.settings, c.settings));
+  };
   std::size_t low = 0, high = family.changes.size();
   if (family.falling) {
     const std::size_t first = guess.index(family).value_or(high - 1);
@@ -148,7 +178,7 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
         --high;
     } else {
       low = first + 1;
-      if (low == high) return std::nullopt;
+      if (low == high || refuses_all(first)) return std::nullopt;
       if (fits(low))
         high = low;
       else if (++low == high || !fits(high - 1))
@@ -164,7 +194,8 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
         low = middle + 1;
     }
   } else {
-    while (low < high && !fits(low)) ++low;
+    while (low < high && !fits(low))
+      if (refuses_all(low++)) return std::nullopt;
     if (low == high) return std::nullopt;
   }
   // Planned as a single change before, and reported there.
@@ -231,12 +262,6 @@ std::vector<Change> find_single_changes(const ChangeContext& s, const Prefix& pr
   return out;
 }
 
-/// Ranks that a combination begins with: up to eight-way tensor parallelism, as far as the heads divide, and
-/// as many pipeline stages as the layers allow.
-struct Ranks {
-  std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged
-};
-
 /// Heads must be divisible by the tensor ranks; 1 always divides.
 std::uint32_t most_tensor_ranks(const runfile::RunConfig& c) {
   std::uint32_t ranks = 8;
@@ -302,7 +327,9 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
   const std::string devices = describe_device_count(devices_of(small.run), devices_of(c.run));
   // The prefix alone is a suggestion only if nothing milder is known: with more ranks, or if no change that
   // is free or costs only time fits.
-  if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits) {
+  std::optional<Estimate> e = replan.plan(prefix.settings);
+  if (more_ranks && replan.is_refused(prefix.settings)) return;
+  if (e && e->fits) {
     const bool milder =
         std::any_of(out.begin(), out.end(), [](const Change& o) { return o.price <= Price::kTime; });
     if (more_ranks || !milder)
@@ -316,8 +343,8 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
     if (out.size() >= kEnough) return;  // the prefix alone fits, so no combination is needed
   }
   std::size_t more_fit = 0;
-  for (Change& more :
-       find_single_changes(context_of(v, small, c.run), prefix, out, replan, guess, more_fit)) {
+  for (Change& more : find_single_changes(context_of(v, small, c.run), prefix, out, replan,
+                                          guess.with_prefix(e, ranks), more_fit)) {
     assert(!more.set.empty());
     const bool known =
         std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
@@ -377,15 +404,16 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   if (!c.framework.empty()) replan.set_states(states_of(v.estimates.front().report));
   const std::uint64_t states = states_of(v.estimates.front().report), all = v.estimates.front().compute_bytes;
   const MemoryReport& report = v.estimates.front().report;
+  const std::uint64_t gaps = report.component_bytes(Component::kFragmentation);
   FirstGuess guess{states,
-                   all - std::min(all, states),
+                   all - std::min(all, states + gaps),
                    v.budget_bytes,
+                   gaps,
                    !c.framework.empty(),
                    report.component_bytes(Component::kGradients),
                    report.component_bytes(Component::kWeights)};
   std::size_t more_fit = 0;
   std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan, guess, more_fit);
-  guess.counts_missing = false;
   // Changes that need another backend do not count: a user who selected one wants an answer for it.
   const auto on_selected_backend = [&] {
     return more_fit + static_cast<std::size_t>(std::count_if(

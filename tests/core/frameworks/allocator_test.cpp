@@ -1,8 +1,12 @@
 // The replay of PyTorch's caching allocator against sequences computed by hand from its rules.
 #include <boost/test/unit_test.hpp>
+#include <random>
+#include <set>
+#include <tuple>
 
 #include "core/base/error.hpp"
 #include "core/frameworks/caching_allocator.hpp"
+#include "core/frameworks/free_blocks.hpp"
 
 using namespace trainhost;
 using namespace trainhost::frameworks;
@@ -97,6 +101,34 @@ BOOST_AUTO_TEST_CASE(expandable_segments_grow_in_pages) {
   BOOST_TEST(replay({mib(10), mib(40), -2, mib(100)}).reserved == 150 * kMiB);
   // A rest of 512 bytes is split off.
   BOOST_TEST(replay({mib(20) - 512, 512}, config).allocated == 20 * kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(free_blocks_of_thousands_of_sizes_are_found_in_the_order_of_size_and_address) {
+  std::mt19937 random(1);
+  const auto below = [&](std::uint32_t n) { return random() % n; };
+  FreeBlocks free;
+  std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>> expected;
+  std::vector<FreeBlocks::Key> blocks;
+  for (std::uint32_t i = 0; i < 40'000; ++i) {
+    if (blocks.size() < 50 || (blocks.size() < 900 && below(2))) {
+      FreeBlocks::Key k{512 * (1 + std::uint64_t{below(20'000)}), std::uint64_t{i} << 20, i};
+      k.list = free.insert(k);
+      blocks.push_back(k);
+      expected.insert({k.size, k.address, k.block});
+    } else {
+      const std::size_t at = below(static_cast<std::uint32_t>(blocks.size()));
+      const FreeBlocks::Key k = blocks[at];
+      free.erase(k);
+      expected.erase({k.size, k.address, k.block});
+      blocks[at] = blocks.back();
+      blocks.pop_back();
+    }
+    const std::uint64_t size = 512 * (1 + std::uint64_t{below(20'100)});
+    const auto found = free.at_least(size);
+    const auto least = expected.lower_bound({size, 0, 0});
+    BOOST_REQUIRE(found.has_value() == (least != expected.end()));
+    if (found) BOOST_REQUIRE(found->block == std::get<2>(*least));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(blocks_above_max_split_size_are_not_split) {

@@ -114,9 +114,9 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("kv_cache") || line.starts_with("prefill_chunk")) with += "mode = \"inference\"\n";
     for (const char* setting :
          {"framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-          "checkpoint_reentrant", "liger_kernels", "optimizer_paged", "allocator", "runtime", "first_stage_layers", "last_stage_layers",
-          "offload_gradients", "fsdp_version", "backward_prefetch", "forward_prefetch", "use_orig_params",
-          "no_sync", "ddp_bucket", "gradient_as_bucket_view"})
+          "checkpoint_reentrant", "liger_kernels", "optimizer_paged", "allocator", "runtime",
+          "first_stage_layers", "last_stage_layers", "offload_gradients", "fsdp_version", "backward_prefetch",
+          "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view"})
       if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
     for (const char* setting : {"reduce_bucket", "overlap_reduce", "prefetch_bucket", "persistence_threshold",
                                 "max_live", "reuse_distance"})
@@ -254,6 +254,19 @@ BOOST_AUTO_TEST_CASE(overrides_win_over_the_file_and_the_last_one_over_the_other
   BOOST_TEST(c.steps == 50u);
   BOOST_TEST(c.run.beta1 == 0.8);
   BOOST_TEST(c.given.at("train.micro_batch").file == "--set train.micro_batch");
+}
+
+BOOST_AUTO_TEST_CASE(numbers_of_overrides_are_read_as_toml_reads_them) {
+  const auto seed = [](const char* text) { return parsed("", {{"train.seed", text}}).run.seed; };
+  BOOST_TEST(seed("0") == 0u);
+  BOOST_TEST(seed("1234567890123456") == 1234567890123456u);
+  BOOST_TEST(seed("1_000") == 1000u);
+  BOOST_TEST(seed("0x1F") == 31u);
+  // No numbers of TOML: text, which the key does not accept.
+  for (const char* text : {"007", "1_", "12abc", "3GiB", "0y1", "99999999999999999999"})
+    BOOST_CHECK_THROW(seed(text), Error);
+  BOOST_TEST(parsed("", {{"memory.budget", "24GiB"}}).budget.value() == 24ull << 30);
+  BOOST_TEST(parsed("", {{"optimizer.lr", "1e-5"}}).optimizer.lr == 1e-5);
 }
 
 BOOST_AUTO_TEST_CASE(override_values_are_toml_or_unquoted_strings) {

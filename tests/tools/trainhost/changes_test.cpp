@@ -101,6 +101,17 @@ BOOST_AUTO_TEST_CASE(changes_of_a_run_in_pytorch_fit_when_applied) {
   changes_fit(states, {}, plan_json(states), 1);
 }
 
+BOOST_AUTO_TEST_CASE(recomputation_that_is_described_with_data_ranks_only_is_suggested_with_them) {
+  // litgpt recomputes layers under FSDP only, so recomputation alone is refused.
+  const Json j = plan_json({"--model=llama-3-8b", "--device=h100-80gb", "--for=litgpt"},
+                           {"data.seq_len=8192", "train.micro_batch=4"});
+  const bool suggested = std::ranges::any_of(j["changes"], [](const Json& change) {
+    const std::set<std::string> set = change["set"];
+    return set.contains("train.recompute=full") && set.contains("parallel.data=2");
+  });
+  BOOST_TEST(suggested, j["changes"].dump());
+}
+
 BOOST_AUTO_TEST_CASE(a_safe_plan_of_fsdp_is_larger_and_says_what_it_assumes) {
   const std::vector<std::string> arguments = {"--model=llama-3-8b", "--device=h100-80gb", "--for=fsdp2"},
                                  sets = {"parallel.data=8"};
