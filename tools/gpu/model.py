@@ -33,9 +33,12 @@ EXPECTED = {
     "h100": {"copy": 2.9e12, "bus": 52e9, "bf16": 620e12, "tf32": 340e12, "fp32": 50e12},
     "h200": {"copy": 4.1e12, "bus": 52e9, "bf16": 620e12, "tf32": 340e12, "fp32": 50e12},
 }
-# Cross-entropy on the host: logits a second and core, by bytes of a logit; and what the host's memory gives.
-HOST_LOGITS = {4: 4.0e9, 2: 5.0e9}
-HOST_BYTES = 200e9
+# Cross-entropy on the host: logits a second and hardware thread, by bytes of a logit. A core of an EPYC of family 25,
+# model 17 (Zen 4; AVX-512, rows in memory, two at work) computes 3.0e9 in bf16 and 2.6e9 in f32; with the loops before
+# these 0.88e9 and 1.8e9. Each of 16 hardware threads of a Xeon of family 6, model 207 (Emerald Rapids) beside an H100
+# then gave 0.415e9 and 0.47e9, which follows from the waits of the device (2026-11-27). The same ratio is assumed now.
+HOST_LOGITS = {4: 2.6e9 * 0.47 / 1.8, 2: 3.0e9 * 0.415 / 0.88}
+HOST_BYTES = 200e9  # of the host's memory a second; assumed
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,9 @@ class Dims:
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured rates of the device: bytes per second, and operations per second of products by (precision, N, K): of the
-    forward product and of both gradients together, as a step has them."""
+    """Measured rates of the device: bytes per second, of copies up and down while the other direction is busy too, and
+    operations per second of products by (precision, N, K): of the forward product and of both gradients together, as a
+    step has them."""
     copy: float
     up: float
     down: float
@@ -100,8 +104,12 @@ class Rates:
             name = p.get("product", "forward")
             each[name] = max(each.get(name, 0), p["flops_per_s"])
         products = {key: len(each) / sum(1 / r for r in each.values()) for key, each in best.items()}
+        each_way = measured["both_bytes_per_s"] / 2
         return Rates(
-            measured["device_copy_bytes_per_s"], measured["h2d_bytes_per_s"], measured["d2h_bytes_per_s"], products
+            measured["device_copy_bytes_per_s"],
+            min(measured["h2d_bytes_per_s"], each_way),
+            min(measured["d2h_bytes_per_s"], each_way),
+            products,
         )
 
     def of_model(self, m: Dims, precision: str) -> float:
@@ -175,36 +183,57 @@ def roofline(m: Dims, precision: str, tokens: int, rates: Rates):
     )
 
 
-def hybrid(m: Dims, precision: str, micro_batches: int, sequences: int, chunks: int, rates: Rates, cores: int):
-    """(utilization, tokens per second) of one update in hybrid mode, f32 logits, transfers in overlapping chunks; None
-    if a rate is missing. The forward pass of the next micro-batch runs while the host computes the loss of the last
-    one."""
-    r = roofline(m, precision, micro_batches * sequences * m.seq, rates)
-    if r is None:
-        return None
-    tokens = m.seq * sequences
-    device = r.layers * tokens
-    forward, backward, update = device / 3, device * 2 / 3, r.update * tokens * micro_batches
-    hidden = tokens * m.hidden * 4 / rates.up
-    logits_down, logits_up = tokens * m.vocab * 4 / rates.down, tokens * m.vocab * 4 / rates.up
-    host = max(tokens * m.vocab / (HOST_LOGITS[4] * cores), 3 * tokens * m.vocab * 4 / HOST_BYTES)
+@dataclass(frozen=True)
+class HostTimes:
+    """Seconds that a micro-batch takes outside the device: the embedding and its copy to the device; copies of logits
+    and of their gradients, and the loss between them."""
+    embedding: float
+    hidden: float
+    down: float
+    loss: float
+    up: float
+
+
+def hybrid_seconds(forward: float, backward: float, update: float, t: HostTimes, micro_batches: int, chunks: int,
+                   one_queue: bool = False) -> float:
+    """Seconds of an update in hybrid mode. Forward i + 1 comes before backward i, and runs while the host computes the
+    loss of i; logits travel in chunks. The hidden state of i + 2 replaces that of i after backward i. `one_queue`: an
+    embedding stands behind the losses, and its copy behind the gradients, of the micro-batch before it."""
+    device = down = host = up = lookup = hidden = 0.0
+    ready, freed = {}, {}
     order = [("F", 0)]
     for i in range(1, micro_batches):
         order += [("F", i), ("B", i - 1)]
-    order.append(("B", micro_batches - 1))
-    at_device, at_down, at_host, at_up, ready = hidden, 0.0, 0.0, hidden, {}
-    for kind, i in order:
+    for kind, i in order + [("B", micro_batches - 1)]:
         if kind == "B":
-            at_device = max(at_device, ready[i]) + backward
+            device = freed[i] = max(device, ready[i]) + backward
             continue
-        at_device += forward
+        lookup = (host if one_queue else lookup) + t.embedding
+        hidden = max(up if one_queue else hidden, lookup, freed.get(i - 2, 0.0)) + t.hidden
+        host += t.embedding
+        if one_queue:
+            up = max(up, hidden)
+        device = max(device, hidden) + forward
         for _ in range(chunks):
-            at_down = max(at_down, at_device) + logits_down / chunks
-            at_host = max(at_host, at_down) + host / chunks
-            at_up = max(at_up, at_host) + logits_up / chunks
-        ready[i] = at_up
-        at_up += hidden if i + 1 < micro_batches else 0
-    wall = at_device + update
+            down = max(down, device) + t.down / chunks
+            host = max(host, down) + t.loss / chunks
+            up = max(up, host) + t.up / chunks
+        ready[i] = up
+    return device + update
+
+
+def hybrid(m: Dims, precision: str, micro_batches: int, sequences: int, chunks: int, rates: Rates, threads: int):
+    """(utilization, tokens per second) of one update in hybrid mode; None if a rate is missing."""
+    r = roofline(m, precision, micro_batches * sequences * m.seq, rates)
+    if r is None:
+        return None
+    element = 2 if precision == "bf16" else 4
+    tokens = m.seq * sequences
+    device, update = r.layers * tokens, r.update * tokens * micro_batches
+    hidden, logits = tokens * m.hidden * element, tokens * m.vocab * element
+    loss = max(tokens * m.vocab / (HOST_LOGITS[element] * threads), 2 * logits / HOST_BYTES)
+    times = HostTimes(2 * hidden / HOST_BYTES, hidden / rates.up, logits / rates.down, loss, logits / rates.up)
+    wall = hybrid_seconds(device / 3, device * 2 / 3, update, times, micro_batches, chunks)
     return (micro_batches * device + update) / wall, micro_batches * tokens / wall
 
 

@@ -24,6 +24,8 @@ using namespace step::operand;
 // 1 MiB of f32 per array: few tasks, each long compared with its distribution.
 constexpr std::uint64_t kElementsPerTask = 1 << 18;
 constexpr std::uint32_t kParts = 64;  // tasks of an operation over rows, and partial sums of a sum
+// Of a piece of the logits, whose end the device waits for: two rows of 512, so that threads end together.
+constexpr std::uint32_t kLossParts = 256;
 
 std::uint64_t elements(const Program& p, step::BufferId b) { return p[b].rows * p[b].cols; }
 
@@ -37,11 +39,11 @@ void over_elements(ThreadPool& pool, std::uint64_t n, F&& f) {
   });
 }
 
-/// The sum of f(part) over kParts parts, added in the order of the parts whatever thread computed them.
-template <class F>
+/// The sum of f(part) over all parts, added in the order of the parts whatever thread computed them.
+template <std::uint32_t kCount, class F>
 double sum_of_parts(ThreadPool& pool, F&& f) {
-  std::array<double, kParts> sums{};
-  pool.run(kParts, [&](std::uint32_t i) { sums[i] = f(i); });
+  std::array<double, kCount> sums{};
+  pool.run(kCount, [&](std::uint32_t i) { sums[i] = f(i); });
   double total = 0;
   for (double s : sums) total += s;
   return total;
@@ -86,8 +88,8 @@ void cross_entropy(ThreadPool& pool, const Program& p, const Op& op, const Opera
   const float scale = static_cast<float>(scalars[step::kLossScale]);
   T* logits = at.get<T>(cross_entropy::kLogits) + s.first * v;
   // Not atomic: host operations run one at a time, in the order of their queue.
-  scalars[step::kLossSum] += sum_of_parts(pool, [&](std::uint32_t i) {
-    const Range r = part(s.rows, i, kParts);
+  scalars[step::kLossSum] += sum_of_parts<kLossParts>(pool, [&](std::uint32_t i) {
+    const Range r = part(s.rows, i, kLossParts);
     double loss = 0;
     for (std::uint64_t t = r.begin; t < r.end; ++t) {
       if (s.targets[t] >= 0)
@@ -135,7 +137,7 @@ void run(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, c
 void run_squares(ThreadPool& pool, const Program& p, const Op& op, const Operands& at) {
   const std::uint64_t n = elements(p, op[grad_squares::kGrad]);
   const float* g = at.get<const float>(grad_squares::kGrad);
-  at.get<double>(grad_squares::kScalars)[step::kNorm2] += sum_of_parts(pool, [&](std::uint32_t i) {
+  at.get<double>(grad_squares::kScalars)[step::kNorm2] += sum_of_parts<kParts>(pool, [&](std::uint32_t i) {
     const Range r = part(n, i, kParts);
     return squares(r.end - r.begin, g + r.begin);
   });

@@ -1,9 +1,10 @@
 // CPU threads of the CUDA trainer, for operations that the hybrid and streamed modes run on the host. A job
 // is a number of independent tasks; a task may depend only on its number, not on the thread, so that results
-// do not depend on the number of threads. Between jobs the threads sleep on a condition variable. The CPU
-// trainer has its own pool with lower latency (plugins/cpu/engine/thread_pool.hpp).
+// do not depend on the number of threads. Between jobs the threads watch for the next one for 300 us, which
+// is longer than the driver takes from one piece of the logits to the next, and then sleep. The CPU trainer
+// has its own pool, whose tasks keep their threads (plugins/cpu/engine/thread_pool.hpp).
 #pragma once
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -27,14 +28,17 @@ class ThreadPool {
 
  private:
   void worker_main();
-  void run_tasks(std::unique_lock<std::mutex>& lock);
+  void run_tasks(std::uint32_t job);
 
   std::mutex job_mutex_;  // held by run(): one job at a time
-  std::mutex mutex_;      // protects the fields below
-  std::condition_variable wake_, done_;
-  const std::function<void(std::uint32_t)>* job_ = nullptr;  // null between jobs
-  std::uint32_t next_ = 0, tasks_ = 0, unfinished_ = 0;  // next task to start; tasks of the job; not yet done
-  bool stop_ = false;
+  std::atomic<const std::function<void(std::uint32_t)>*> function_{nullptr};
+  std::atomic<std::uint32_t> tasks_{0};
+  // Number of the job in the upper half, tasks that were not started in the lower half. In one word, so that
+  // a thread that is late cannot start a task of another job.
+  alignas(64) std::atomic<std::uint64_t> left_{0};
+  alignas(64) std::atomic<std::uint32_t> job_{0};  // number of the newest job; threads sleep on it
+  alignas(64) std::atomic<std::uint32_t> unfinished_{0};
+  std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };
 
