@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/frameworks/cut_loss.hpp"
 #include "core/frameworks/liger.hpp"
 
 namespace trainhost::frameworks {
@@ -36,6 +37,7 @@ Tensor Decoder::loss_of_model() {
   // `x` (hidden_states) and `logits` are variables: both exist until the loss has been computed.
   Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
   if (s_.liger.loss) return liger_loss_of(x);
+  if (s_.cut_loss) return cut_loss_of(x);
   t_.module = "lm_head";
   if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
@@ -79,6 +81,19 @@ Tensor Decoder::liger_loss_of(const Tensor& x) {
       batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
   const Tensor rows = view(t_, x, {batch_ * sequence_, hidden_});
   Tensor loss = liger_loss(t_, rows, a_.tied ? embedding_ : head_);
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return loss;
+}
+
+Tensor Decoder::cut_loss_of(const Tensor& x) {
+  // cce_forward() and apply_lce().
+  t_.in_loss = true;
+  t_.module = "loss";
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  const Tensor& head = a_.tied ? embedding_ : head_;
+  Tensor loss = cut_cross_entropy(t_, to(t_, x, head->type), head, ids_, a_.family == "gemma2");
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";
@@ -242,8 +257,8 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
   const ModuleScope scope(t_, name);
   // LlamaRMSNorm.forward(): saved are the f32 copy of x, 1/rms, and where the weight is trained the normed x.
   // The variables `variance` and the f32 result exist until it returns.
+  if (s_.liger.norms) return liger_rms_norm(t_, x, weight, !gemma_);
   if (gemma_) return gemma_norm(x, weight);
-  if (s_.liger.norms) return liger_rms_norm(t_, x, weight);
   Tensor h = to(t_, x, Element::kF32);
   Tensor squares = pow(t_, h);
   const Tensor variance = mean(t_, squares);

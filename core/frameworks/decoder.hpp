@@ -82,6 +82,7 @@ class Decoder : public StepModel {
   Tensor enter_last_unit(const Tensor& x);
   Tensor loss_of_model();
   Tensor liger_loss_of(const Tensor& x);
+  Tensor cut_loss_of(const Tensor& x);
   bool two_rotaries() const;
   /// Of the inverse frequencies: buffer_dtype of FSDP1's mixed precision casts them.
   Element rotary_type() const;

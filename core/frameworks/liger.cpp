@@ -30,28 +30,30 @@ Tensor by_tokens(Tape& t, const Tensor& x) {
 
 }  // namespace
 
-Tensor liger_rms_norm(Tape& t, const Tensor& x_, const Tensor& weight) {
+Tensor liger_rms_norm(Tape& t, const Tensor& x_, const Tensor& weight, bool in_place) {
   const Tensor x = contiguous_argument(t, x_);
   const std::int64_t width = x->shape[-1];
   const Tensor out = t.make(x->shape.made_contiguous(), x->type, "output");
   const Tensor scale = t.make({static_cast<std::int64_t>(x->shape.count()) / width}, Element::kF32, "1/rms");
   const std::array inputs{x_, weight};
   const std::array saved{x, weight, scale};
-  return t.apply_view({"output", inputs, saved, false,
-                       [width](BackwardCall& c) {
-                         Tape& tape = c.tape;
-                         const Tensor& w = c.saved[1];
-                         // Sums of each multiprocessor, whether the weight is trained or not.
-                         const Tensor parts = tape.make({tape.options.multiprocessors, width}, Element::kF32,
-                                                        "sums of the gradient");
-                         const Tensor gradient = contiguous_argument(tape, c.grads[0]);
-                         c.results[0] = tape.alias(gradient, c.saved[0]->shape.made_contiguous());
-                         Tensor sum = tape.make({width}, Element::kF32, "gradient of the weight");
-                         if (w->type != Element::kF32)
-                           sum = tape.make({width}, w->type, "gradient of the weight");
-                         if (c.needs(1)) c.results[1] = std::move(sum);
-                       }},
-                      out, out->shape);
+  return t.apply_view(
+      {"output", inputs, saved, false,
+       [width, in_place](BackwardCall& c) {
+         Tape& tape = c.tape;
+         const Tensor& w = c.saved[1];
+         const Tensor gradient = contiguous_argument(tape, c.grads[0]);
+         Tensor parts;  // sums of each multiprocessor
+         if (c.needs(1))
+           parts = tape.make({tape.options.multiprocessors, width}, Element::kF32, "sums of the gradient");
+         const Shape shape = c.saved[0]->shape.made_contiguous();
+         c.results[0] = in_place ? tape.alias(gradient, shape) : tape.make(shape, gradient->type, "gradient");
+         if (!c.needs(1)) return;
+         Tensor sum = tape.make({width}, Element::kF32, "gradient of the weight");
+         if (w->type != Element::kF32) sum = tape.make({width}, w->type, "gradient of the weight");
+         c.results[1] = std::move(sum);
+       }},
+      out, out->shape);
 }
 
 std::pair<Tensor, Tensor> liger_rope(Tape& t, const Tensor& q, const Tensor& k, const Tensor& cos,

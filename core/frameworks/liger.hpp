@@ -7,15 +7,16 @@
 
 namespace trainhost::frameworks {
 
-/// LigerRMSNormFunction with in_place: the gradient of x is written over that of the result.
-Tensor liger_rms_norm(Tape& t, const Tensor& x, const Tensor& weight);
+/// LigerRMSNormFunction. in_place: the gradient of x is written over that of the result; not in Gemma 2 and
+/// 3, where a sum with the residual uses that gradient too.
+Tensor liger_rms_norm(Tape& t, const Tensor& x, const Tensor& weight, bool in_place);
 
 /// LigerRopeFunction rotates q and k [B, heads, S, D] in place, and copies them first where a token's heads
 /// are not contiguous.
 std::pair<Tensor, Tensor> liger_rope(Tape& t, const Tensor& q, const Tensor& k, const Tensor& cos,
                                      const Tensor& sin);
 
-/// LigerSiLUMulFunction: silu(gate) * up. Gradients are written over gate and up.
+/// LigerSiLUMulFunction: silu(gate) * up, and LigerGELUMulFunction. Gradients are written over gate and up.
 Tensor liger_swiglu(Tape& t, const Tensor& gate, const Tensor& up);
 
 /// LigerFusedLinearCrossEntropyFunction: head and loss of hidden [rows, H]. The logits of a chunk of rows

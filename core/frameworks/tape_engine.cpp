@@ -147,7 +147,7 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end,
   module = "";
   purpose = Purpose::kBackward;
   if (at_end) at_end();
-  if (!backward_passes_) finished_regions_.clear();
+  if (!backward_passes_) finished_regions_.clear(), kept_with_graph_.clear();
 }
 
 }  // namespace trainhost::frameworks

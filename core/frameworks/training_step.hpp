@@ -91,6 +91,7 @@ struct StepSettings {
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
   LigerKernels liger;
+  bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
   DdpPolicy ddp;
   FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights
   ZeroPolicy zero;             // DeepSpeed; `weights` is then the type of the model

@@ -50,6 +50,7 @@ class Case:
     quantized: dict | None = None  # quantized.py; None: no quantized weights
     reentrant: bool | None = None  # kind of the checkpoints; None: not
     liger: bool | None = None      # liger.py; None: no kernels of Liger
+    cut: bool | None = None        # cut.py; None: no Cut Cross Entropy
 
     @staticmethod
     def from_json(record: dict):
@@ -444,11 +445,11 @@ def draw_reentrant(seed: int, number: int) -> Case:
 LIGER_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 
 
-def draw_liger(seed: int, number: int) -> Case:
+def draw_liger(seed: int, number: int, families: tuple = LIGER_FAMILIES) -> Case:
     """Case `number` of a seed with the kernels of Liger; every third one has adapters over 4-bit weights. Half of the cases have
     few tokens, so that gradients of the head or layers set their peaks, not chunks of logits."""
     r = random.Random(f"liger/{seed}/{number}")
-    family, turn = LIGER_FAMILIES[number % len(LIGER_FAMILIES)], number // len(LIGER_FAMILIES)
+    family, turn = families[number % len(families)], number // len(families)
     if number % 3 == 2:
         case = draw_quantized(f"{seed}/liger", turn * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index(family))
     else:
@@ -458,6 +459,28 @@ def draw_liger(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, liger=True, checkpoint=checkpoint, reentrant=True if checkpoint and r.random() < 0.3 else None,
         sequence=between(r, 16, 200) if few else case.sequence)
+
+
+def draw_liger_gemma(seed: int, number: int) -> Case:
+    """The same for Gemma 2 and 3."""
+    return draw_liger(seed, number, ("gemma2", "gemma3"))
+
+
+CUT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "mixtral")
+
+
+def draw_cut(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Cut Cross Entropy, whose weights and hidden states have 16 bits; every third one has adapters
+    over 4-bit weights. Half of the cases have few tokens."""
+    r = random.Random(f"cut/{seed}/{number}")
+    family, turn = CUT_FAMILIES[number % len(CUT_FAMILIES)], number // len(CUT_FAMILIES)
+    case = draw(f"{seed}/cut", turn * len(FAMILIES) + FAMILIES.index(family))
+    if turn % 3 == 2 and family != "mixtral":
+        case = draw_quantized(f"{seed}/cut", turn * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index(family))
+        case = dataclasses.replace(case, quantized=dict(case.quantized, prepared=False, autocast=True))
+    checkpoint = r.random() < 0.5
+    return dataclasses.replace(
+        case, cut=True, precision="bf16", checkpoint=checkpoint, sequence=between(r, 16, 200) if turn % 2 else case.sequence)
 
 
 def draw_eight_bit(seed: int, number: int) -> Case:

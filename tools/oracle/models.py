@@ -5,6 +5,7 @@ from unittest import mock
 import torch
 import transformers
 
+import cut
 import liger
 import quantized
 from cases import Case
@@ -67,6 +68,8 @@ def build(c: Case) -> torch.nn.Module:
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[c.precision])
     if c.liger:
         model = liger.applied(model, c)
+    if c.cut:
+        model = cut.applied(model, c)
     if c.quantized:
         model = quantized.prepared(quantized.replaced(model, c), c)
     if c.checkpoint:

@@ -12,6 +12,7 @@ import differences
 import flat
 import fsdp
 import liger
+import cut
 import lit
 import models
 import offload
@@ -81,7 +82,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
 def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
+    with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), cut.without_kernels(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \
             else models.build(c)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
@@ -146,4 +147,6 @@ def versions() -> dict:
     found = {name: module.__version__ for name, module in known.items() if module}
     if "liger_kernel" in sys.modules:
         found["liger-kernel"] = importlib.metadata.version("liger-kernel")
+    if "cut_cross_entropy" in sys.modules:
+        found["cut-cross-entropy"] = "fork of axolotl, commit 5f0c7a7"
     return found

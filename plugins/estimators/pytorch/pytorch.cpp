@@ -228,10 +228,10 @@ pytorch::Options options_of(const th_host* host) {
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"chunked\" of " +
                       framework + ": it is a loss of torchtune");
   set_liger_options(given, loss, o);
-  if (loss == "cut" || (loss == "liger" && o.framework != pytorch::Framework::kPlain))
-    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss + "\"" +
-                      (loss == "cut" ? ": the kernels of Cut Cross Entropy are not replayed"
-                                     : " of " + framework + ": it is replayed without sharding only"));
+  o.cut_loss = loss == "cut";
+  if ((o.cut_loss || loss == "liger") && o.framework != pytorch::Framework::kPlain)
+    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss + "\" of " +
+                      framework + ": it is replayed without sharding only");
   if (loss == "fused" && !tune && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "

@@ -325,8 +325,12 @@ std::string described_software(const Replay& r, const Options& options) {
   if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
   const frameworks::LigerKernels& l = r.settings.liger;
   const bool liger = l.loss || l.norms || l.rotary || l.swiglu;
-  return std::string("an eager step (") + software +
-         (liger ? ", no fused or compiled kernels but those of Liger)" : ", no fused or compiled kernels)");
+  const bool cut = r.settings.cut_loss;
+  const char* kernels = liger && cut ? " but those of Liger and Cut Cross Entropy"
+                        : liger      ? " but those of Liger"
+                        : cut        ? " but those of Cut Cross Entropy"
+                                     : "";
+  return std::string("an eager step (") + software + ", no fused or compiled kernels" + kernels + ")";
 }
 
 void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,

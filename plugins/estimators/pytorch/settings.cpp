@@ -135,7 +135,8 @@ void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSet
 /// Kernels of Liger, in the families whose step with them was compared with PyTorch.
 void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                std::vector<std::string>& notes) {
-  constexpr std::string_view kCompared[] = {"llama", "mistral", "phi3", "qwen2", "qwen3"};
+  constexpr std::string_view kCompared[] = {"gemma2",  "gemma3", "gemma3_text", "llama",
+                                            "mistral", "phi3",   "qwen2",       "qwen3"};
   const frameworks::LigerKernels& l = o.liger;
   if (!l.loss && !l.norms && !l.rotary && !l.swiglu) return;
   if (r.parallel.zero)
@@ -151,6 +152,21 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
   notes.push_back("Liger 0.8: " + std::string(l.loss ? "head and loss in chunks of tokens" : "") +
                   (l.loss && !layers.empty() ? "; " : "") + (layers.empty() ? "" : "kernels " + layers) +
                   (l.loss && layers.empty() ? "; no kernels in the layers (plan.liger_kernels)." : "."));
+}
+
+/// Cut Cross Entropy, when the types of the weights are known.
+void set_cut_loss(const model::Architecture& a, const RunSpec& r, const Options& o,
+                  frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (!o.cut_loss) return;
+  if (r.parallel.zero)
+    reject("Cut Cross Entropy with sharded weights",
+           "its loss reads the gathered head, which was not compared");
+  if (a.family == "gpt2") reject("Cut Cross Entropy in the family 'gpt2'", "it has no patch for it");
+  if (s.weights == frameworks::Element::kF32)
+    reject("Cut Cross Entropy with a head in f32", "its backward pass takes bf16 or f16 only",
+           "set plan.master to \"none\" and train.precision to \"bf16\"");
+  s.cut_loss = true;
+  notes.push_back("Cut Cross Entropy (fork of axolotl, June 2026): no logits are materialised.");
 }
 
 /// Whether AdamW of bitsandbytes, in 8 bits or paged, is replayed.
@@ -291,6 +307,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_quantized(a, r, o, s, notes);
   else if (o.framework != Framework::kDeepSpeed)
     set_types(r, o, s, notes);
+  set_cut_loss(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);
   if (o.framework == Framework::kDeepSpeed)

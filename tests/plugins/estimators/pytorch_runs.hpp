@@ -44,6 +44,7 @@ inline pytorch::Options options_of(const nlohmann::json& c) {
   if (c.at("optimizer") == "adamw-fused") o.loop = frameworks::OptimizerLoop::kFused;
   o.dropout = c.at("dropout");
   if (c.value("liger", false)) o.liger = {true, true, true, true};
+  o.cut_loss = c.value("cut", false);
   if (c.contains("reentrant")) o.reentrant = c.at("reentrant");
   o.lora_dropout = c.at("lora_dropout").get<double>();
   return o;
