@@ -5,6 +5,9 @@
 //   tied    the device, where the same table is the head, with its gradient. The host looks up tokens in a
 //           copy of the table, which is refreshed after each update: one copy of class `sync` per update.
 // A frozen table has no gradient and does not change: no copies of class `sync`.
+#include <algorithm>
+#include <span>
+
 #include "core/base/types.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/device_modes.hpp"
@@ -29,11 +32,11 @@ class Hybrid {
     ops.reserve(p_.ops.size() + 16);
     for (Section& s : p_.sections) {
       const auto begin = static_cast<std::uint32_t>(ops.size());
-      for (std::uint32_t i = s.begin; i < s.end; ++i) transform(s.kind, p_.ops[i], ops);
-      if (s.kind == SectionKind::kUpdate && p_.model.tied && embed.grad != kNoBuffer) {
-        Op like = ops.back();
-        like.layer = -1;
-        ops.push_back(make_op_like(like, OpKind::kCopy, {table_}, {mirror_}, kSyncCopy));
+      for (std::uint32_t i = s.begin; i < s.end; ++i) {
+        transform(s.kind, p_.ops[i], ops);
+        // Behind the update of the table, so that the copy overlaps with the updates of other tensors.
+        if (s.kind == SectionKind::kUpdate && p_.model.tied && updates_table(p_.ops[i]))
+          ops.push_back(make_op_like(p_.ops[i], OpKind::kCopy, {table_}, {mirror_}, kSyncCopy));
       }
       s.begin = begin, s.end = static_cast<std::uint32_t>(ops.size());
     }
@@ -46,6 +49,11 @@ class Hybrid {
     Buffer b = p_[table_];
     b.copy = kOnHost, b.tier = Tier::kPinned, b.component = Component::kCommunication;
     mirror_ = host_.add(b);
+  }
+
+  bool updates_table(const Op& op) const {
+    const std::span<const BufferId> written = op.outputs();
+    return std::find(written.begin(), written.end(), table_) != written.end();
   }
 
   void transform(SectionKind section, const Op& op, std::vector<Op>& out) {
