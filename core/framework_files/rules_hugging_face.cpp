@@ -121,10 +121,13 @@ void set_trl_defaults(Job& job) {
 }
 
 /// With adapters, the frozen weights have the type in which the model is loaded; otherwise all tensors that
-/// the optimizer updates have it, also under autocast.
-void trainer_loaded_type(Job& job) {
+/// the optimizer updates have it, also under autocast. SFTTrainer leaves the embedding, the norms and the
+/// head of a quantized model as they are loaded, and casts the adapters to bf16.
+void trainer_loaded_type(Job& job, bool trl) {
   // TRL reads the LoRA keys of ModelConfig only with use_peft.
   const bool adapters = job.find("@peft");
+  const Given* base = job.find("lora.base");
+  const bool casts_adapters = trl && adapters && base && base->value == "nf4";
   if (!adapters)
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   else
@@ -142,10 +145,11 @@ void trainer_loaded_type(Job& job) {
       for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
         job.set_default(key, type.value, type);
     if (narrow) job.set_default("train.precision", type.value, type);
-    if (narrow && !adapters) job.set_default("plan.master", "none", type);
+    if (narrow && (!adapters || casts_adapters)) job.set_default("plan.master", "none", type);
   } else if (adapters) {
     for (const char* key : {"plan.weights", "plan.master"}) job.erase(key);
   }
+  if (casts_adapters) job.set_default("plan.gradients", "bf16", "default of TRL");
   job.erase("@peft"), job.erase("@loaded");
 }
 
@@ -217,8 +221,9 @@ void read_training_arguments(const Entries& entries, Job& job) {
               entries, job);
   const Given* fsdp = job.find(kFsdp);
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
-  if (key_of_trl(entries)) set_trl_defaults(job);
-  trainer_loaded_type(job);
+  const bool trl = key_of_trl(entries);
+  if (trl) set_trl_defaults(job);
+  trainer_loaded_type(job, trl);
   drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");

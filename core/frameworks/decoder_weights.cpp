@@ -81,8 +81,8 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
     return w;
   }
   // peft keeps adapters in f32 where the base is in bf16 or f16; the engine of DeepSpeed casts the whole
-  // model.
-  Tensor w = t_.parameter(shape, base || s_.zero.stage ? s_.weights : Element::kF32, module, trained);
+  // model, and TRL the adapters of a quantized one.
+  Tensor w = t_.parameter(shape, base || s_.zero.stage ? s_.weights : s_.adapters, module, trained);
   if (trained) trained_.push_back(w);
   return w;
 }

@@ -90,6 +90,7 @@ struct StepSettings {
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
+  Element adapters = Element::kF32;               // over weights of bitsandbytes
   LigerKernels liger;
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
   DdpPolicy ddp;

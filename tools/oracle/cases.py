@@ -466,6 +466,14 @@ def draw_liger_gemma(seed: int, number: int) -> Case:
     return draw_liger(seed, number, ("gemma2", "gemma3"))
 
 
+def draw_trl(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 4-bit weights as SFTTrainer of TRL 1.16 prepares them: cast to bf16. Embedding,
+    norms and head are in f32 or bf16."""
+    case = draw_quantized(f"{seed}/trl", number)
+    return dataclasses.replace(
+        case, precision="bf16", quantized=dict(case.quantized, prepared=number % 2 == 0, autocast=True, adapters="bf16"))
+
+
 CUT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "mixtral")
 
 

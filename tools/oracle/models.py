@@ -89,4 +89,9 @@ def add_lora(model, c: Case):
                              task_type="CAUSAL_LM", fan_in_fan_out=c.family == "gpt2")
     # Module.to() fails on fake parameters. peft casts adapters to the type of the model with it, and back to f32 later.
     with mock.patch.object(torch.nn.Module, "to", lambda module, *args, **kwargs: module):
-        return peft.get_peft_model(model, config)
+        model = peft.get_peft_model(model, config)
+    if c.quantized and "adapters" in c.quantized:  # SFTTrainer.__init__()
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(torch.bfloat16)
+    return model

@@ -77,7 +77,7 @@ void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
 /// Gradients and moments have the type of the parameter.
 void require_types_of_parameters(const RunSpec& r, const Options& o, const frameworks::StepSettings& s,
                                  std::vector<std::string>& notes) {
-  const Element trained = adapts(r) ? Element::kF32 : s.weights;
+  const Element trained = adapts(r) ? s.adapters : s.weights;
   bool assumed = false;
   // Both are allocated by PyTorch with zeros_like() or by autograd, in the type of the parameter.
   for (const auto& [type, key] : {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}}) {
@@ -86,7 +86,7 @@ void require_types_of_parameters(const RunSpec& r, const Options& o, const frame
     if (sharded(r, o) && key == std::string_view("plan.gradients")) continue;
     // f32 is the default of the run file, so it may not have been asked for.
     if (type == DType::kF32)
-      assumed |= trained != Element::kF32;
+      assumed |= trained != Element::kF32 && !adapts(r);
     else if (element_of(type, key) != trained)
       reject(assigned(key, type), "gradients and moments of torch.optim have the type of the parameter");
   }

@@ -48,6 +48,12 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   const bool narrow = s.autocast && keeps_loaded_type(r, o);
   s.weights = narrow ? s.autocast_type : Element::kF32;
   const std::string type(run_file_name(r.compute));
+  if (s.autocast && r.grad == DType::kBF16) {
+    s.adapters = Element::kBF16;
+    notes.push_back(
+        "Adapters, their gradients and moments are in bf16 (plan.gradients), as SFTTrainer of TRL casts "
+        "them.");
+  }
   std::string note =
       "bitsandbytes quantizes the linear layers but the head, and computes their products in " +
       (s.autocast ? type : "fp32") + ". Embedding, norms and head are in ";

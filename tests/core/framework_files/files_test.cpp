@@ -76,7 +76,11 @@ BOOST_AUTO_TEST_CASE(scripts_of_trl_name_adapters_beside_training_arguments) {
   BOOST_TEST(s.at("lora.base") == "nf4 @8");
   BOOST_TEST(s.at("plan.attention") == "flash @7");
   BOOST_TEST(s.count("plan.weights") == 0u);
+  // The adapters are cast to bf16; the rest stays as it is loaded.
+  BOOST_TEST(s.at("plan.gradients") == "bf16");
+  BOOST_TEST(s.at("plan.master") == "none @9");
   s = by_key(testing::read_text("sft.yaml", job + peft + "dtype: float32\n"));
+  BOOST_TEST(s.count("plan.gradients") == 0u);
   BOOST_TEST(s.at("lora.base") == "fp32");
   // Without use_peft its keys mean nothing; a model that is loaded in bf16 is trained in bf16.
   s = by_key(testing::read_text("sft.yaml", job + "lora_r: 8\ntorch_dtype: bfloat16\n"));

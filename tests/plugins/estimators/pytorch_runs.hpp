@@ -30,6 +30,7 @@ inline RunSpec run_of(const nlohmann::json& c) {
     r.memory.frozen = DType::kNF4, r.memory.double_quantized = q.at("double");
     if (q.at("autocast")) r.weight = r.compute = DType::kBF16;
     r.master = q.at("prepared") ? DType::kF32 : DType::kNone;
+    if (q.contains("adapters")) r.grad = DType::kBF16;
   }
   r.memory.attention =
       c.at("attention") == "eager" ? AttentionMemory::kMaterialised : AttentionMemory::kFlash;
