@@ -312,8 +312,15 @@ std::span<const LossRows> runnable_loss_rows() {
   };
   static const std::size_t first = [] {
 #if defined(__x86_64__)
+    // The features of x86-64-v3 and -v4 that the loops use; clang before 18 does not know the levels.
     __builtin_cpu_init();
-    return __builtin_cpu_supports("x86-64-v4") ? 0u : __builtin_cpu_supports("x86-64-v3") ? 1u : 2u;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2"))
+      return 2u;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512vl")
+               ? 0u
+               : 1u;
 #else
     return 0u;
 #endif
