@@ -1,6 +1,7 @@
 // Attention over whole sequences: selects the implementation, and computes the row sums `delta` that the
-// plain gradient reads. Tensor cores (attention_mma_*.cu) for bf16, and for f32 if TF32 products are allowed,
-// where the head size has a kernel; else f32 FMA arithmetic (attention_plain_*.cu). Attention of one
+// plain gradient reads. Tensor cores for bf16, and for f32 if TF32 products are allowed, where the head size
+// has a kernel: products of warpgroups on compute capability 9.0 (attention_wgmma_*.cu), of warps elsewhere
+// (attention_mma_*.cu); else f32 FMA arithmetic (attention_plain_*.cu). Attention of one
 // generated token: attention_step.cu.
 #include <type_traits>
 
@@ -77,6 +78,27 @@ bool use_tensor_cores(const AttentionShape& s, F32Products f32) {
   return mma_supports<T>(s.d) && (std::is_same_v<T, Bf16> || f32 == F32Products::kTf32);
 }
 
+// Whether kernels with products of warpgroups belong to this build and serve numbers of this type.
+#ifdef TRAINHOST_CUDA_WGMMA
+template <class T>
+constexpr bool kWarpgroups = std::is_same_v<T, Bf16>;
+#else
+template <class T>
+constexpr bool kWarpgroups = false;
+#endif
+
+// Products of warpgroups exist on compute capability 9.0 only, neither before nor after it.
+[[maybe_unused]] cudaError_t prefer_warpgroups(const AttentionShape& s, bool& prefer) {
+  prefer = false;
+  if (!wgmma_supports(s.d)) return cudaSuccess;
+  int device = 0, major = 0, minor = 0;
+  cudaError_t e = cudaGetDevice(&device);
+  if (e == cudaSuccess) e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (e == cudaSuccess) e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  prefer = major == 9 && minor == 0;
+  return e;
+}
+
 // Replaces a window that covers the whole sequence by 0 (no window): kernels then check the diagonal only,
 // and windows fit into an int.
 AttentionShape normalise_window(AttentionShape s) {
@@ -94,6 +116,11 @@ cudaError_t attention(cudaStream_t stream, const AttentionShape& shape, F32Produ
                       float* lse) {
   if (shape.d > detail::kMaxHeadDim) return cudaErrorInvalidValue;
   const AttentionShape s = detail::normalise_window(shape);
+  if constexpr (detail::kWarpgroups<T>) {
+    bool prefer = false;
+    if (const cudaError_t e = detail::prefer_warpgroups(s, prefer); e != cudaSuccess) return e;
+    if (prefer) return detail::wgmma_forward(stream, s, qkv, o, lse);
+  }
   if (detail::use_tensor_cores<T>(s, f32)) return detail::mma_forward(stream, s, qkv, o, lse);
   return detail::plain_forward(stream, s, qkv, o, lse);
 }
@@ -103,6 +130,11 @@ cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32P
                           const T* o, const float* lse, const T* qkv, float* delta, T* dqkv) {
   if (shape.d > detail::kMaxHeadDim) return cudaErrorInvalidValue;
   const AttentionShape s = detail::normalise_window(shape);
+  if constexpr (detail::kWarpgroups<T>) {
+    bool prefer = false;
+    if (const cudaError_t e = detail::prefer_warpgroups(s, prefer); e != cudaSuccess) return e;
+    if (prefer) return detail::wgmma_backward(stream, s, d_o, o, lse, qkv, delta, dqkv);
+  }
   if (detail::use_tensor_cores<T>(s, f32))
     return detail::mma_backward(stream, s, d_o, o, lse, qkv, delta, dqkv);
   const cudaError_t e = detail::row_delta(stream, s, d_o, o, delta);

@@ -115,4 +115,10 @@ template <class T>
 cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const T* o,
                          const float* lse, const T* qkv, float* delta, T* dqkv);
 
+/// The same with warpgroup products of compute capability 9.0, for bf16.
+inline bool wgmma_supports(std::uint32_t d) { return d == 64 || d == 128; }
+cudaError_t wgmma_forward(cudaStream_t stream, const AttentionShape& s, const Bf16* qkv, Bf16* o, float* lse);
+cudaError_t wgmma_backward(cudaStream_t stream, const AttentionShape& s, const Bf16* d_o, const Bf16* o,
+                           const float* lse, const Bf16* qkv, float* delta, Bf16* dqkv);
+
 }  // namespace trainhost::cuda::attention_detail

@@ -257,6 +257,24 @@ __device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const f
 
 // ---- results
 
+/// Sum over d of d_o * o of one row of one head, for the four lanes that have parts of that row in an
+/// accumulator. Each adds every fourth chunk of 16 bytes; then the four sums are added.
+template <class T, int D>
+__device__ __forceinline__ float row_delta(const T* d_o, const T* o) {
+  constexpr int kChunks = Tile<T, D>::kChunks;
+  float sum = 0;
+#pragma unroll
+  for (int base = 0; base < kChunks; base += 4) {
+    const int chunk = base + Lane().lane % 4;
+    if (kChunks % 4 != 0 && chunk >= kChunks) continue;
+    const Vec<T> a = Vec<T>::load(d_o + chunk * Vec<T>::kWidth), b = Vec<T>::load(o + chunk * Vec<T>::kWidth);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(Vec<T>::kWidth); ++i) sum = fmaf(a.v[i], b.v[i], sum);
+  }
+  sum += __shfl_xor_sync(kFullWarp, sum, 1);
+  return sum + __shfl_xor_sync(kFullWarp, sum, 2);
+}
+
 /// Stores x * factor, the accumulators of a warp, as rows of `to`. Accumulators have 2 elements per lane and
 /// row; writing them through the warp's own rows of a shared tile, which no other warp reads, gives
 /// contiguous 16-byte stores. row0: first row of the warp in the tile; first: global row of the tile's row 0;

@@ -157,24 +157,6 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
   if constexpr (kValues) store_rows<T, D, kM>(v, row0, dv, ones, dqkv + (first.v - qkv), first.ld, key0, seq);
 }
 
-/// Sum over d of d_o * o of one row of one head, for the four lanes that have parts of that row in an
-/// accumulator. Each adds every fourth chunk of 16 bytes; then the four sums are added.
-template <class T, int D>
-__device__ __forceinline__ float row_delta(const T* d_o, const T* o) {
-  constexpr int kChunks = Tile<T, D>::kChunks;
-  float sum = 0;
-#pragma unroll
-  for (int base = 0; base < kChunks; base += 4) {
-    const int chunk = base + Lane().lane % 4;
-    if (kChunks % 4 != 0 && chunk >= kChunks) continue;
-    const Vec<T> a = Vec<T>::load(d_o + chunk * Vec<T>::kWidth), b = Vec<T>::load(o + chunk * Vec<T>::kWidth);
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(Vec<T>::kWidth); ++i) sum = fmaf(a.v[i], b.v[i], sum);
-  }
-  sum += __shfl_xor_sync(kFullWarp, sum, 1);
-  return sum + __shfl_xor_sync(kFullWarp, sum, 2);
-}
-
 // dq, and delta for the other kernel. Rows of the scores are queries; ds is the A operand of dq += ds k.
 template <class T, int D, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)

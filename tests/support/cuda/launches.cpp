@@ -38,12 +38,14 @@ struct Limits {
   std::size_t shared_bytes;  // static
   unsigned max_threads;      // 0: not known
   unsigned registers;        // 0: not known
+  bool has_code = true;      // for the device
 };
 Limits limits_of(const void* kernel) {
   const auto it = listed().find(kernel_signature(kernel));
   if (it == listed().end()) return {declared_shared_bytes(kernel), 0, 0};
   const KernelResources& r = it->second;
-  return {r.shared_bytes, r.max_threads, r.registers[architecture_of(state().machine)]};
+  const unsigned registers = r.registers[architecture_of(state().machine)];
+  return {r.shared_bytes, r.max_threads, registers, registers != 0};
 }
 
 /// Bytes of dynamic shared memory that a launch of the kernel may have now.
@@ -82,8 +84,9 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& c, const void* kernel, std::
     const bool grid = c.gridDim.x > 0 && c.gridDim.x < 1u << 31 && c.gridDim.y > 0 && c.gridDim.y < 65536 &&
                       c.gridDim.z > 0 && c.gridDim.z < 65536;
     if (!grid || threads == 0 || threads > 1024 || c.blockDim.z > 64) return cudaErrorInvalidConfiguration;
-    if (const cudaError_t e = load_kernel(kernel); e != cudaSuccess) return e;
     const Limits l = limits_of(kernel);
+    if (!l.has_code) return cudaErrorNoKernelImageForDevice;
+    if (const cudaError_t e = load_kernel(kernel); e != cudaSuccess) return e;
     if (c.dynamicSmemBytes > dynamic_limit(kernel, l) ||
         c.dynamicSmemBytes + l.shared_bytes > shared_optin_bytes(state().machine))
       return cudaErrorInvalidValue;
@@ -124,8 +127,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, const void* kernel) {
   return call("cudaFuncGetAttributes", [&](Lock&) {
     if (!to) return cudaErrorInvalidValue;
     if (!kernel) return cudaErrorInvalidDeviceFunction;
-    if (const cudaError_t e = load_kernel(kernel); e != cudaSuccess) return e;
     const Limits l = limits_of(kernel);
+    if (!l.has_code) return cudaErrorNoKernelImageForDevice;
+    if (const cudaError_t e = load_kernel(kernel); e != cudaSuccess) return e;
     *to = {};
     to->sharedSizeBytes = l.shared_bytes;
     to->maxThreadsPerBlock = l.max_threads == 0 ? 1024 : static_cast<int>(l.max_threads);

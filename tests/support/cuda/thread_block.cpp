@@ -17,9 +17,11 @@
 
 #include "cuda_emulation/execution.h"
 #include "cuda_emulation/intrinsics.h"
+#include "cuda_emulation/wgmma.h"
 #include "fiber.hpp"
 #include "random.hpp"
 #include "symbols.hpp"
+#include "wgmma.hpp"
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
 constinit thread_local dim3 blockDim{}, gridDim{};
@@ -45,6 +47,9 @@ struct Thread {
   Waits waits = Waits::kNothing;               // what it waits for, or waited for last
   std::vector<std::vector<AsyncCopy>> groups;  // committed groups of asynchronous copies, oldest first
   std::vector<AsyncCopy> open;                 // started since the last commit
+  std::vector<std::vector<Wgmma>> products;    // committed groups of products of its warpgroup, oldest first
+  std::vector<Wgmma> open_products;
+  bool fenced = false;  // wgmma_fence() was called after the last wait for products
 };
 
 /// State of the lanes of a warp. While a lane waits for a warp operation (its bit in `here`): the operation,
@@ -87,6 +92,7 @@ class Executor {
   bool running() const { return running_; }
   unsigned now() const { return now_; }
   void* shared() { return shared_; }
+  std::size_t shared_bytes() const { return kernel_->shared_bytes; }
 
   void barrier() {
     threads_[now_].waits = Waits::kBlock;
@@ -111,7 +117,7 @@ class Executor {
     if ((w.here & mask) != mask) return suspend();  // the last lane performs it
     bool agree = true;
     for (unsigned i = 0; i < kWarp; ++i)
-      agree &= !(mask >> i & 1) | ((w.mask[i] == mask) & (w.perform[i] == perform));
+      agree &= (!(mask >> i & 1)) | ((w.mask[i] == mask) & (w.perform[i] == perform));
     if (!agree) return suspend();  // the lanes disagree: reported as a deadlock by run()
     perform(w.mine, mask);
     w.here &= ~mask;
@@ -144,6 +150,31 @@ class Executor {
     }
   }
 
+  void fence() { threads_[now_].fenced = true; }
+  void multiply(const Wgmma& w) {
+    Thread& t = threads_[now_];
+    if (!t.fenced) {
+      error_ = who(now_) + " starts a product of its warpgroup without wgmma_fence() after the last wait";
+      leave();
+    }
+    if (!w.add) std::memset(w.d, 0xff, 32 * sizeof(float));  // NaN until the thread waits for the product
+    t.open_products.push_back(w);
+  }
+  void commit_products() {
+    Thread& t = threads_[now_];
+    t.products.push_back(std::move(t.open_products));
+    t.open_products.clear();
+  }
+  // The lanes of a warp wait together; those of the other warps of the group compute their own rows.
+  void wait_for_products(unsigned left) {
+    Thread& t = threads_[now_];
+    t.fenced = false;
+    while (t.products.size() > left) {
+      for (Wgmma& w : t.products.front()) collective(0xffffffffu, multiply_warpgroup_rows, &w);
+      t.products.erase(t.products.begin());
+    }
+  }
+
   void set_error(const char* why) { error_ = who(now_) + ": " + why; }
   // Ends the block with error_. All fibers are abandoned where they are, without unwinding, so the caller
   // must not own anything.
@@ -161,6 +192,8 @@ class Executor {
     ++e.returned_;
     if (!t.open.empty() || !t.groups.empty())
       e.error_ = e.who(e.now_) + " returned without waiting for its asynchronous copies";
+    if (!t.open_products.empty() || !t.products.empty())
+      e.error_ = e.who(e.now_) + " returned without waiting for the products of its warpgroup";
     t.fiber.switch_to(e.next(), true);
   }
 
@@ -212,6 +245,7 @@ class Executor {
       const dim3& b = kernel_->block;
       t.index = {i % b.x, i / b.x % b.y, i / b.x / b.y};
       t.groups.clear(), t.open.clear();
+      t.products.clear(), t.open_products.clear(), t.fenced = false;
       t.waits = Waits::kNothing;
       t.fiber.start(body, this);
     }
@@ -300,6 +334,11 @@ void warp_collective(unsigned mask, Collective perform, void* mine) {
 void* dynamic_shared() { return executor().shared(); }
 void copy_async_16(void* shared, const void* global) { executor().copy(shared, global); }
 void copy_async_commit() { executor().commit(); }
+std::size_t dynamic_shared_bytes() { return executor().shared_bytes(); }
+void wgmma(const Wgmma& product) { executor().multiply(product); }
+void wgmma_fence() { executor().fence(); }
+void wgmma_commit() { executor().commit_products(); }
+void wgmma_wait(unsigned groups_left) { executor().wait_for_products(groups_left); }
 void copy_async_wait(unsigned groups_left) { executor().wait(groups_left); }
 void trap(const char* why) {
   executor().set_error(why);

@@ -1,5 +1,6 @@
 // Attention kernels on the emulation, compared with a naive implementation in double: plain kernels, bf16 and
-// TF32 tensor-core kernels; forward, backward and one generated token. Outputs and the guard elements behind
+// TF32 tensor-core kernels with products of warps, and of warpgroups on compute capability 9.0; forward,
+// backward and one generated token. Outputs and the guard elements behind
 // them are NaN before the call.
 #include <boost/test/unit_test.hpp>
 
@@ -242,6 +243,13 @@ void check(const Problem& p, const Mode& mode) {
     check<float>(p, mode.f32, mode.tolerance);
 }
 
+void use_device(int major, int minor) {
+  emu::reset();
+  emu::Machine machine;
+  machine.major = major, machine.minor = minor;
+  emu::set_machine(machine);
+}
+
 constexpr std::size_t kLengths[] = {1, 5, 16, 63, 64, 65, 130, 200};
 constexpr std::size_t kHeadCounts[][2] = {{1, 1}, {4, 2}, {4, 1}};
 constexpr std::size_t kWindows[] = {0, 1, 7, 64};
@@ -251,6 +259,7 @@ BOOST_AUTO_TEST_SUITE(cuda_attention)
 // Every head size with every length. Numbers of heads, windows and sequences alternate, so that all
 // combinations occur.
 BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
+  use_device(8, 0);
   const std::vector<emu::Schedule> schedules = emu::every_schedule();
   std::size_t turn = 0;
   for (const Mode& mode : kModes)
@@ -263,13 +272,41 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
               mode);
         ++turn;
       }
-  emu::set_schedule({});
+  emu::reset();
+}
+
+// Heads of 64 elements: the same bits as with products of warps, because all sums have the same order; an
+// H100 gives the same bits too. Heads of 128: the tiles of the forward pass have more keys.
+BOOST_AUTO_TEST_CASE(products_of_warpgroups_match_the_naive_version_and_products_of_warps) {
+  const std::vector<emu::Schedule> schedules = emu::every_schedule();
+  std::size_t turn = 0;
+  for (const std::size_t d : {64u, 128u})
+    for (const std::size_t seq : {1u, 63u, 64u, 65u, 130u, 257u, 300u}) {
+      const auto& heads = kHeadCounts[turn % 3];
+      const Problem p{{seq, heads[0], heads[1], d, kWindows[turn % 4]}, seq < 100 && turn % 5 < 2 ? 2u : 1u};
+      use_device(8, 0);
+      const Results warps = run<Bf16>(p, F32Products::kExact);
+      use_device(9, 0);
+      emu::set_schedule(schedules[turn++ % schedules.size()]);
+      check(p, kModes[2]);
+      const Results warpgroups = run<Bf16>(p, F32Products::kExact);
+      if (d == 64) BOOST_TEST((warpgroups == warps), "seq " << seq);
+      auto launches = emu::statistics().launches_of;
+      BOOST_TEST(launches["wgmma_forward_kernel"] == 2u);
+      BOOST_TEST(launches["wgmma_dq_kernel"] == 2u);
+      BOOST_TEST(launches["wgmma_dkv_kernel"] == 2u);
+    }
+  emu::reset();
 }
 
 BOOST_AUTO_TEST_CASE(windows_of_every_size_mask_exactly) {
-  for (const Mode& mode : kModes)
-    for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u})
-      check({{150, 1, 1, 64, window}, 1}, mode);
+  for (const int major : {8, 9}) {
+    use_device(major, 0);
+    for (const Mode& mode : kModes)
+      for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u})
+        if (major == 8 || mode.bf16) check({{150, 1, 1, 64, window}, 1}, mode);
+  }
+  emu::reset();
 }
 
 // Documents that end inside of tiles, at their ends and after several, under every kernel.
@@ -277,7 +314,14 @@ BOOST_AUTO_TEST_CASE(documents_of_a_sequence_attend_to_themselves_only) {
   const std::vector<emu::Schedule> schedules = emu::every_schedule();
   std::size_t turn = 0;
   for (const Mode& mode : kModes)
-    for (const std::size_t d : {20u, 64u, 128u, 256u}) {
+    for (const std::size_t d : {20u, 64u, 128u, 256u, 64u, 128u}) {
+      // The last two: with products of warpgroups.
+      const int major = turn % 6 > 3 ? 9 : 8;
+      if (major == 9 && !mode.bf16) {
+        ++turn;
+        continue;
+      }
+      use_device(major, 0);
       const auto& heads = kHeadCounts[turn % 3];
       emu::set_schedule(schedules[turn % schedules.size()]);
       const Problem p{{d > 64 ? 110u : 150u, heads[0], heads[1], d, turn % 3 == 1 ? 30u : 0u},
@@ -289,7 +333,7 @@ BOOST_AUTO_TEST_CASE(documents_of_a_sequence_attend_to_themselves_only) {
         check_documents<float>(p, mode, lengths);
       ++turn;
     }
-  emu::set_schedule({});
+  emu::reset();
 }
 
 BOOST_AUTO_TEST_CASE(head_sizes_that_are_no_multiple_of_a_tile) {
@@ -324,13 +368,6 @@ BOOST_AUTO_TEST_CASE(bf16_heads_of_48_80_and_256_elements_use_tensor_cores) {
   emu::reset();
 }
 
-void use_device(int major, int minor) {
-  emu::reset();
-  emu::Machine machine;
-  machine.major = major, machine.minor = minor;
-  emu::set_machine(machine);
-}
-
 /// Threads of the launches of a forward and a backward pass, by kernel. With this cost a kernel takes a
 /// microsecond per thread.
 template <class T>
@@ -342,24 +379,27 @@ std::map<std::string, long> threads_of_kernels(const Problem& p, F32Products f32
   run<T>(p, f32);
   std::map<std::string, long> threads;
   for (const emu::Record& r : emu::take_trace())
-    if (r.name.starts_with("mma_")) threads[r.name] += std::lround(r.end_us - r.begin_us);
+    if (r.name.starts_with("mma_") || r.name.starts_with("wgmma_"))
+      threads[r.name] += std::lround(r.end_us - r.begin_us);
   return threads;
 }
 
-// Two blocks of four warps fit on 8.0 and 9.0, with TF32 only on 9.0. k and v of a TF32 backward pass are too
-// large for eight warps.
+// Two blocks of four warps fit on 8.0 and 9.0, with TF32 only on 9.0, where bf16 has kernels of its own. k
+// and v of a TF32 backward pass are too large for eight warps.
 BOOST_AUTO_TEST_CASE(heads_of_128_elements_use_eight_warps_where_two_blocks_do_not_fit) {
   const Problem one_block{{60, 1, 1, 128, 0}, 1};
   struct Device {
     int major, minor, bf16_warps, tf32_warps;
   };
   for (const Device& d :
-       {Device{8, 0, 4, 8}, {8, 6, 8, 8}, {8, 9, 8, 8}, {9, 0, 4, 4}, {10, 0, 4, 4}, {12, 0, 8, 8}}) {
+       {Device{8, 0, 4, 8}, {8, 6, 8, 8}, {8, 9, 8, 8}, {9, 0, 0, 4}, {10, 0, 4, 4}, {12, 0, 8, 8}}) {
     BOOST_TEST_CONTEXT(d.major << "." << d.minor) {
       use_device(d.major, d.minor);
       auto bf16 = threads_of_kernels<Bf16>(one_block, F32Products::kExact);
       for (const char* kernel : {"mma_forward_kernel", "mma_dq_kernel", "mma_dkv_kernel"})
         BOOST_TEST(bf16[kernel] == 32 * d.bf16_warps, kernel);
+      for (const char* kernel : {"wgmma_forward_kernel", "wgmma_dkv_kernel"})
+        BOOST_TEST(bf16[kernel] == (d.bf16_warps == 0 ? 256 : 0), kernel);
       use_device(d.major, d.minor);
       auto tf32 = threads_of_kernels<float>(one_block, F32Products::kTf32);
       BOOST_TEST(tf32["mma_forward_kernel"] == 32 * d.tf32_warps);
@@ -404,16 +444,20 @@ BOOST_AUTO_TEST_CASE(delta_is_the_sum_of_the_outputs_times_their_gradients) {
 }
 
 BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
-  for (const Mode& mode : kModes)
-    for (std::size_t d : {64u, 128u})
-      check({{130, 2, 1, d, 0}, 1, 30, true}, Mode{mode.f32, mode.bf16, 2e-2});
+  for (const int major : {8, 9}) {
+    use_device(major, 0);
+    for (const Mode& mode : kModes)
+      for (std::size_t d : {64u, 128u})
+        if (major == 8 || mode.bf16) check({{130, 2, 1, d, 0}, 1, 30, true}, Mode{mode.f32, mode.bf16, 2e-2});
+  }
+  emu::reset();
 }
 
 BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_order_of_threads_and_blocks) {
   for (const Mode& mode : kModes)
     for (std::size_t d : {64u, 80u, 128u, 256u}) {
       if (!mode.bf16 && (d == 80 || d == 256)) continue;
-      const Problem p{{140, 2, 1, d, 90}, 1};
+      const Problem p{{140, 2, 1, d, 90}, 1};  // heads of 64 and 128 in bf16: products of warpgroups
       std::vector<Results> all;
       for (const emu::Schedule& schedule : emu::every_schedule()) {
         emu::set_schedule(schedule);

@@ -63,7 +63,7 @@ struct KernelResources {
   const char* kernel;     // kernel_signature(): "scale<float, 4>"
   unsigned max_threads;   // of a block: the launch bound; 0: none
   unsigned shared_bytes;  // static
-  unsigned registers[6];  // of a thread, on 8.0, 8.6, 8.9, 9.0, 10.0, 12.0
+  unsigned registers[6];  // of a thread, on 8.0, 8.6, 8.9, 9.0, 10.0, 12.0; 0: the kernel has no code for it
 };
 /// Kernels that are not listed have no limit of registers and threads, and the static shared memory that they
 /// declare. `all` must outlive the program; reset() keeps it.
