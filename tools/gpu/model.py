@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 # Kernels of attention: products of [queries, D] x [D, keys] that each executes over the pairs inside the causal mask.
 # The backward pass runs in two kernels, so both compute q k^T and do v^T: 9 products a layer where 7 would do.
 ATTENTION_PRODUCTS = {"attention": 2, "attention_bwd: dq": 3, "attention_bwd: dk, dv": 4}
-# Rate of such a product as a part of the rate of the model's matrix products (forward, backward): mma.sync reaches about
-# two thirds of what wgmma does on Hopper, and softmax stands between the products. Without tensor cores: FMA.
-ATTENTION_SHARE = {"bf16": (0.37, 0.29), "tf32": (0.30, 0.22), "fp32": (0.62, 0.62)}
+# Rate of such a product as a part of the rate of the model's matrix products (forward, backward), as an H100 has it. bf16:
+# kernels with products of warpgroups, heads of 64 elements, measured alone. TF32: mma.sync, from steps of both models.
+# Without tensor cores: FMA, assumed.
+ATTENTION_SHARE = {"bf16": (0.49, 0.57), "tf32": (0.59, 0.43), "fp32": (0.62, 0.62)}
 # Elements that every other kernel of a layer reads and writes for one token, as multiples of (hidden size, width of
 # all key heads, intermediate size). Query heads together are as wide as the hidden size.
 ELEMENTWISE = {
@@ -28,10 +29,11 @@ ELEMENTWISE = {
 FIVE_PRODUCTS_ELEMENTS = 2 * 0.5
 # Element-wise kernels as a part of the rate at which the device copies.
 ELEMENTWISE_SHARE = 0.93
-# Rates that are expected of a device: copies inside it (read and written), pinned copies, and products by precision.
+# Rates of a device: copies inside it (read and written), pinned copies, and products by precision. H100: measured
+# (README.md). H200: its memory assumed, the rest as on an H100.
 EXPECTED = {
-    "h100": {"copy": 2.9e12, "bus": 52e9, "bf16": 620e12, "tf32": 340e12, "fp32": 50e12},
-    "h200": {"copy": 4.1e12, "bus": 52e9, "bf16": 620e12, "tf32": 340e12, "fp32": 50e12},
+    "h100": {"copy": 3.02e12, "bus": 55e9, "bf16": 745e12, "tf32": 295e12, "fp32": 51e12},
+    "h200": {"copy": 4.1e12, "bus": 55e9, "bf16": 745e12, "tf32": 295e12, "fp32": 51e12},
 }
 # Cross-entropy on the host: logits a second and hardware thread, by bytes of a logit. A core of an EPYC of family 25,
 # model 17 (Zen 4; AVX-512, rows in memory, two at work) computes 3.0e9 in bf16 and 2.6e9 in f32; with the loops before

@@ -20,17 +20,17 @@ namespace trainhost::cli {
 
 /// Options that several commands share. A command that does not offer an option leaves it at its default.
 struct CommonArguments {
-  std::string run_file;                  // RUN.toml; "" = the built-in run
-  std::vector<std::string> from;         // --from FILE...: files of another framework
-  std::vector<std::string> settings;     // --set KEY=VALUE
-  std::vector<std::string> plugin_path;  // --plugin-path DIR
-  std::string model, backend;            // --model, --backend
+  std::string run_file{};                  // RUN.toml; "" = the built-in run
+  std::vector<std::string> from{};         // --from FILE...: files of another framework
+  std::vector<std::string> settings{};     // --set KEY=VALUE
+  std::vector<std::string> plugin_path{};  // --plugin-path DIR
+  std::string model{}, backend{};          // --model, --backend
   // Of a process that calls this code as a library: HostOptions::estimators.
-  std::vector<std::shared_ptr<plugin::Estimator>> own_estimators;
+  std::vector<std::shared_ptr<plugin::Estimator>> own_estimators{};
   bool json = false, quiet = false;
   int verbosity = 0;  // number of -v
-  bool plans_only =
-      false;  // no weights are read: common.model may be the name of a model on the Hugging Face Hub
+  // No weights are read: `model` may be the name of a model on the Hugging Face Hub.
+  bool plans_only = false;
 };
 
 struct TrainArguments {
