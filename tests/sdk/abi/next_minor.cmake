@@ -86,7 +86,7 @@ get_target_property(libraries trainhost_plugin LINK_LIBRARIES)
 list(REMOVE_ITEM libraries trainhost::abi trainhost::sdk)
 target_link_libraries(next_minor_host PUBLIC trainhost::placement ${libraries})
 trainhost_flags(next_minor_host)
-target_compile_options(next_minor_host PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)  # that of the precompiled header
+target_compile_options(next_minor_host PRIVATE $<$<NOT:$<CONFIG:Debug>>:-Og>)  # that of the precompiled header
 set_target_properties(next_minor_host PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
 target_precompile_headers(next_minor_host REUSE_FROM trainhost_cold_pch)
 
