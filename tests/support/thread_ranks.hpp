@@ -68,51 +68,22 @@ class ThreadRanks {
     std::uint64_t started = 0;
   };
 
-  void run(std::uint32_t rank, const th_collective& c) {
-    current_[rank] = c;
-    const GroupMember here = member_of({c.width, c.stride}, rank, static_cast<std::uint32_t>(tables_.size()));
-    const std::uint64_t ranks = here.count, size = size_of(static_cast<DType>(c.dtype));
-    const std::uint64_t begin = std::min(c.count, c.piece * here.number),
-                        end = std::min(c.count, begin + c.piece);
-    const double share =
-        static_cast<double>(c.count * size) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-    bytes_[rank] += c.kind == TH_ALL_REDUCE ? 2 * share : share;
-    meet(here);
-    if (c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER) {
-      // Piece r is added up by rank r, who alone writes to it.
-      if (c.dtype == TH_DT_F64)
-        add<double>(rank, here, begin, end);
-      else
-        add<float>(rank, here, begin, end);
-    }
-    meet(here);
-    if (c.kind == TH_BROADCAST && here.number != c.root)
-      std::memcpy(c.data, current_[here.rank(c.root)].data, c.count * size);
-    if (c.kind == TH_ALL_REDUCE || c.kind == TH_ALL_GATHER)
-      for (std::uint32_t r = 0; r < ranks; ++r) {
-        const std::uint64_t first = std::min(c.count, c.piece * r), last = std::min(c.count, first + c.piece);
-        if (r != here.number && first < last)
-          std::memcpy(static_cast<char*>(c.data) + first * size,
-                      static_cast<const char*>(current_[here.rank(r)].data) + first * size,
-                      (last - first) * size);
-      }
-    // What a rank may not read after a reduce_scatter.
-    if (c.kind == TH_REDUCE_SCATTER) {
-      meet(here);
-      auto* data = static_cast<char*>(c.data);
-      std::memset(data, 0xff, begin * size);
-      std::memset(data + end * size, 0xff, (c.count - end) * size);
-    }
-    meet(here);
-  }
-  /// The ranks of a group wait for each other; not for those that have ended.
+  /// The ranks of a group wait for each other; not for those that have ended. The last one executes the
+  /// operation for all, so that a rank is woken once per operation.
   struct Meeting {
     std::uint32_t arrived = 0;
     std::uint64_t turn = 0;
   };
   using Group = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // first, stride, count
-  void meet(const GroupMember& here) {
+
+  void run(std::uint32_t rank, const th_collective& c) {
+    const GroupMember here = member_of({c.width, c.stride}, rank, static_cast<std::uint32_t>(tables_.size()));
+    const std::uint64_t size = size_of(static_cast<DType>(c.dtype));
+    const double share = static_cast<double>(c.count * size) * static_cast<double>(here.count - 1) /
+                         static_cast<double>(here.count);
     std::unique_lock lock(mutex_);
+    current_[rank] = c;
+    bytes_[rank] += c.kind == TH_ALL_REDUCE ? 2 * share : share;
     const Group group{here.first, here.stride, here.count};
     Meeting& m = meetings_[group];
     const std::uint64_t turn = m.turn;
@@ -125,22 +96,55 @@ class ThreadRanks {
     dropped_[rank] = true;
     for (auto& [group, m] : meetings_) end_if_complete(group, m);
   }
+  /// With the mutex. Without a rank that has ended, its data cannot be read: the operation is left out.
   void end_if_complete(const Group& group, Meeting& m) {
     const auto [first, stride, count] = group;
-    std::uint32_t expected = 0;
-    for (std::uint32_t i = 0; i < count; ++i) expected += !dropped_[first + i * stride];
-    if (m.arrived == 0 || m.arrived < expected) return;
+    std::vector<const th_collective*> all;
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (!dropped_[first + i * stride]) all.push_back(&current_[first + i * stride]);
+    if (m.arrived == 0 || m.arrived < all.size()) return;
+    if (all.size() == count) execute(all);
     m.arrived = 0, ++m.turn;
     changed_.notify_all();
   }
 
+  static char* at(const th_collective& c, std::uint64_t element) {
+    return static_cast<char*>(c.data) + element * size_of(static_cast<DType>(c.dtype));
+  }
+  /// `all`: what each rank of the group has started.
+  static void execute(const std::vector<const th_collective*>& all) {
+    const auto bytes = [&](std::uint64_t elements) {
+      return elements * size_of(static_cast<DType>(all[0]->dtype));
+    };
+    for (std::uint32_t r = 0; r < all.size(); ++r) {
+      const th_collective& c = *all[r];
+      const std::uint64_t begin = std::min(c.count, c.piece * r), end = std::min(c.count, begin + c.piece);
+      // Piece r is added up for rank r.
+      if ((c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER) && c.dtype == TH_DT_F64)
+        add<double>(all, r, begin, end);
+      else if (c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER)
+        add<float>(all, r, begin, end);
+      if (c.kind == TH_BROADCAST && r != c.root) std::memcpy(c.data, all[c.root]->data, bytes(c.count));
+    }
+    for (std::uint32_t r = 0; r < all.size(); ++r) {
+      const th_collective& c = *all[r];
+      const std::uint64_t begin = std::min(c.count, c.piece * r), end = std::min(c.count, begin + c.piece);
+      if (c.kind == TH_ALL_REDUCE || c.kind == TH_ALL_GATHER)
+        for (const th_collective* other : all)
+          if (other != &c && begin < end) std::memcpy(at(*other, begin), at(c, begin), bytes(end - begin));
+      if (c.kind == TH_REDUCE_SCATTER) {  // what a rank may not read after it
+        std::memset(c.data, 0xff, bytes(begin));
+        std::memset(at(c, end), 0xff, bytes(c.count - end));
+      }
+    }
+  }
   template <class T>
-  void add(std::uint32_t rank, const GroupMember& here, std::uint64_t begin, std::uint64_t end) {
+  static void add(const std::vector<const th_collective*>& all, std::uint32_t rank, std::uint64_t begin,
+                  std::uint64_t end) {
     for (std::uint64_t i = begin; i < end; ++i) {
       T sum = 0;
-      for (std::uint32_t r = 0; r < here.count; ++r)
-        sum += static_cast<const T*>(current_[here.rank(r)].data)[i];
-      static_cast<T*>(current_[rank].data)[i] = sum;
+      for (const th_collective* c : all) sum += static_cast<const T*>(c->data)[i];
+      static_cast<T*>(all[rank]->data)[i] = sum;
     }
   }
 
