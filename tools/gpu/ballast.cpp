@@ -1,14 +1,15 @@
 // The instrument of tools/gpu: what a device gives without the trainer, and memory held from outside it.
-// Prints JSON lines.
-//   free              free and total bytes, once at the start and once more for every line read, until stdin
-//   closes: one
-//                     process, so that its own context is in every figure alike and cancels out of their
-//                     differences
-//   ballast LEAVE     takes all but LEAVE bytes, says so, and holds them until stdin closes
-//   rates [M,N,K...]  copies inside the device and over the bus, and the three products of linear layers with
-//                     M tokens, N outputs and K inputs
-//   tf32              how a TF32 product rounds its operands
-//   nccl              the operations of NCCL that the trainer uses, in a communicator of one rank
+// Prints JSON lines. Commands:
+// - free: free and total bytes, once at the start and once more for every line read, until stdin closes. One
+//   process, so that its own context is in every figure and cancels out of their differences.
+// - ballast LEAVE: takes all but LEAVE bytes, says so, and holds them until stdin closes.
+// - rates [M,N,K...]: copies inside the device and over the bus, and the three products of linear layers with
+//   M tokens, N outputs and K inputs.
+// - attention CALLS N,S,A,K,D...: the kernels of attention (attention_rates.cu), at most CALLS calls per
+//   round; N sequences of S tokens, A query heads and K key heads of D numbers.
+// - tf32: how a TF32 product rounds its operands.
+// - nccl: the operations of NCCL that the trainer uses, in a communicator of one rank.
+//
 // Every call is checked: a failure is one line on stderr and exit code 1 (2: the words are wrong).
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -24,83 +25,20 @@
 
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/common/nccl_library.hpp"
+#include "tools/gpu/probe_device.hpp"
+
+using namespace trainhost::gpu_probe;
 
 namespace {
 
 constexpr std::size_t kCopyBytes = std::size_t{1} << 30, kBusBytes = std::size_t{256} << 20,
                       kWorkspace = std::size_t{32} << 20;
-constexpr int kRounds = 3;        // the best one counts
-constexpr double kEnough = 0.03;  // seconds of one round, about
-
-[[noreturn]] void fail(const std::string& text, int code = 1) {
-  std::fprintf(stderr, "trainhost_gpu_probe: %s\n", text.c_str());
-  std::exit(code);
-}
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    fail(std::string(what) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
-}
-void check(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    fail(std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
-}
-#define CHECK(call) check((call), #call)
 
 void say_free() {
   std::size_t free = 0, total = 0;
   CHECK(cudaMemGetInfo(&free, &total));
   std::printf("{\"free_bytes\": %zu, \"total_bytes\": %zu}\n", free, total);
   std::fflush(stdout);
-}
-
-/// Memory of the device, or page-locked memory of the host.
-class Memory {
- public:
-  enum Where { kDevice, kPinned };
-  Memory(std::size_t bytes, Where where) : where_(where) {
-    if (where == kDevice)
-      CHECK(cudaMalloc(&at, bytes));
-    else
-      CHECK(cudaHostAlloc(&at, bytes, cudaHostAllocDefault));
-  }
-  ~Memory() { where_ == kDevice ? cudaFree(at) : cudaFreeHost(at); }
-  Memory(const Memory&) = delete;
-  void* at = nullptr;
-
- private:
-  Where where_;
-};
-
-struct Timer {
-  cudaEvent_t begin{}, end{};
-  Timer() {
-    CHECK(cudaEventCreateWithFlags(&begin, cudaEventDefault));
-    CHECK(cudaEventCreateWithFlags(&end, cudaEventDefault));
-  }
-  ~Timer() { cudaEventDestroy(begin), cudaEventDestroy(end); }
-  /// Seconds that `times` calls of `work` take in stream `s`.
-  template <class Work>
-  double run(cudaStream_t s, int times, const Work& work) {
-    CHECK(cudaEventRecord(begin, s));
-    for (int i = 0; i < times; ++i) work();
-    CHECK(cudaEventRecord(end, s));
-    CHECK(cudaEventSynchronize(end));
-    float ms = 0;
-    CHECK(cudaEventElapsedTime(&ms, begin, end));
-    return ms * 1e-3;
-  }
-};
-
-/// Seconds of one call of `work`, the best round's mean. The first calls warm clocks and caches and are not
-/// counted.
-template <class Work>
-double best_seconds(cudaStream_t s, const Work& work) {
-  Timer t;
-  const double once = std::max(1e-6, t.run(s, 3, work) / 3);
-  const int times = std::max(1, std::min(2000, static_cast<int>(kEnough / once)));
-  double best = 1e30;
-  for (int i = 0; i < kRounds; ++i) best = std::min(best, t.run(s, times, work) / times);
-  return best;
 }
 
 struct Type {
@@ -116,25 +54,6 @@ constexpr Type kTypes[] = {{"bf16", CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2},
 struct Shape {
   unsigned long long m, n, k;
 };
-
-/// Numbers in (-1, 1) without a pattern: constant data draws less power, and a device at its limit would look
-/// faster.
-void fill(void* at, std::size_t bytes, const Type& t, cudaStream_t s) {
-  std::vector<unsigned char> block(std::min(bytes, std::size_t{16} << 20));
-  unsigned long long x = 1;
-  for (std::size_t i = 0; i + t.bytes <= block.size(); i += t.bytes) {
-    x = x * 6364136223846793005u + 1442695040888963407u;
-    const float value = static_cast<float>(static_cast<int>(x >> 32)) * 0x1p-31f;
-    unsigned bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    if (t.bytes == 2) bits >>= 16;  // bf16 is the upper half of a float
-    std::memcpy(&block[i], &bits, t.bytes);
-  }
-  for (std::size_t done = 0; done < bytes; done += block.size())
-    CHECK(cudaMemcpyAsync(static_cast<char*>(at) + done, block.data(), std::min(block.size(), bytes - done),
-                          cudaMemcpyHostToDevice, s));
-  CHECK(cudaStreamSynchronize(s));
-}
 
 /// The products of a linear layer as the trainer has them (engine/gemm.hpp), and as cuBLAS sees them:
 /// column-major left^op [out rows, sum] times right^op [sum, out columns]. The result has the type of the
@@ -206,8 +125,8 @@ double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, Product 
                                                     : n * k * 4;
   Memory left(left_bytes, Memory::kDevice), right(right_bytes, Memory::kDevice),
       out(out_bytes, Memory::kDevice);
-  fill(left.at, left_bytes, t, s);
-  fill(right.at, right_bytes, t, s);
+  fill(left.at, left_bytes, t.bytes, s);
+  fill(right.at, right_bytes, t.bytes, s);
   const Multiply multiply(lt, t, product, shape, work);
   const double seconds = best_seconds(s, [&] { multiply.run(s, left, right, out); });
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds;
@@ -407,7 +326,10 @@ int nccl_of_one_rank() {
 }
 
 [[noreturn]] void usage() {
-  fail("expected: free | ballast LEAVE_BYTES | rates [M,N,K ...] | tf32 | nccl", 2);
+  fail(
+      "expected: free | ballast LEAVE_BYTES | rates [M,N,K ...] | attention CALLS N,S,A,K,D ... | tf32 | "
+      "nccl",
+      2);
 }
 
 /// One number that ends at `end`.
@@ -434,6 +356,7 @@ int main(int argc, char** argv) {
   }
   if (what == "tf32" && argc == 2) return tf32();
   if (what == "nccl" && argc == 2) return nccl_of_one_rank();
+  if (what == "attention" && argc > 3) return attention_rates({argv + 2, argv + argc});
   if (what != "rates") usage();
   std::vector<Shape> shapes;
   for (int i = 2; i < argc; ++i) {

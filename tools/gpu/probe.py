@@ -57,6 +57,10 @@ class Probe:
         or "unknown"."""
         return self.answer("tf32")["rounding"]
 
+    def attention(self, shapes: list, most_calls: int = 2000) -> list:
+        """`shapes`: (sequences, tokens, query heads, key heads, head size). One dict per shape and kind of kernel."""
+        return self.answer("attention", most_calls, *(",".join(map(str, s)) for s in shapes))["attention"]
+
     def nccl(self) -> dict:
         """Version of NCCL, and whether its operations are right in a communicator of one rank."""
         return self.answer("nccl")

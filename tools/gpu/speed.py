@@ -14,6 +14,8 @@ UTILIZATION = {"tf32": 0.90, "bf16": 0.70}        # of hybrid, and its throughpu
 EXPOSED = 0.05                                    # of compute time
 STREAMED_BOUND, STATE_OVER_BUDGET = 0.30, 3
 STREAMED_MICRO_BATCH, STREAMED_ACCUMULATE = 8, 8
+ATTENTION_SHAPES = [(8, 2048, 16, 16, 64), (8, 2048, 32, 4, 64), (4, 2048, 32, 8, 128)]
+ATTENTION_APART = 4e-3                            # |difference| / |result|, of numbers with 8 bits
 
 
 def rates(c):
@@ -39,6 +41,20 @@ def rates(c):
         for precision in ("bf16", "tf32", "fp32"):
             rate = r.of_model(m, precision)
             c.report.note("rates", f"products of {m.name}, {precision}", rate, f"{rate / 1e12:,.0f} TFLOP/s")
+
+
+def attention(c):
+    """The kernels of attention in bf16, each kind alone. Kinds compute the same sums: their results may only differ in
+    rounding."""
+    shapes = [(1, 40, 2, 1, 64), (1, 40, 1, 1, 128)] if c.quick else ATTENTION_SHAPES
+    for r in c.probe.attention(shapes, 1 if c.quick else 2000):
+        what = f"{r['kernels']}, {r['heads']}/{r['kv_heads']} heads of {r['d']}"
+        c.report.note("attention", what, r["forward_flops_per_s"],
+                      f"forward {1e3 * r['forward_s']:.3f} ms, {r['forward_flops_per_s'] / 1e12:,.0f} TFLOP/s, backward "
+                      f"{1e3 * r['backward_s']:.3f} ms, {r['backward_flops_per_s'] / 1e12:,.0f}", **r)
+        if r["kernels"] != "mma":
+            apart = max(r["distance"], r["gradient_distance"])
+            c.report.at_most("attention", f"{what}: apart from mma", apart, ATTENTION_APART, f"{apart:.1e}", always=True)
 
 
 def measure(

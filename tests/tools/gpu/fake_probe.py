@@ -41,8 +41,8 @@ elif what == "rates":
     ]
     say(device="Emulated GPU", capability="9.0", free_bytes=free(), total_bytes=TOTAL, device_copy_bytes_per_s=4e12,
         h2d_bytes_per_s=5e10, d2h_bytes_per_s=5e10, both_bytes_per_s=8e10, products=products)
-elif what == "tf32":
-    os.execv(os.environ["EMULATED_PROBE"], ["trainhost_gpu_probe", what])  # the probe itself on the emulation
+elif what in ("tf32", "attention"):
+    os.execv(os.environ["EMULATED_PROBE"], ["trainhost_gpu_probe", what, *words])  # the probe itself on the emulation
 elif what == "nccl":  # the fake NCCL is part of the emulated engine
     say(version="NCCL 0", right=True)
 else:

@@ -84,11 +84,11 @@ class TheModel(unittest.TestCase):
         line = model.roofline(M, "bf16", 16 * 2048, rates())
         self.assertAlmostEqual(line.products * 1e6, 3.308, 3)       # 6 * 341.8e6 / 620e12 a token
         self.assertEqual(len(line.attention), 3)
-        self.assertAlmostEqual(sum(line.attention.values()) * 1e6, 2.398, 3)  # (2 / 0.37 + 7 / 0.29) products of 81 ns
+        self.assertAlmostEqual(sum(line.attention.values()) * 1e6, 1.328, 3)  # (2 / 0.49 + 7 / 0.57) products of 81 ns
         self.assertAlmostEqual(line.elementwise * 1e6, 0.553, 3)
         self.assertAlmostEqual(line.loss * 1e6, 0.049, 3)
         self.assertAlmostEqual(line.update * 1e6, 0.078, 3)
-        self.assertAlmostEqual(line.tokens_per_s, 156.5e3, delta=100)
+        self.assertAlmostEqual(line.tokens_per_s, 188.1e3, delta=100)
 
     def test_every_element_wise_kernel_of_a_layer_is_counted(self):
         gqa = models.MODELS["1.1B"]
@@ -99,7 +99,7 @@ class TheModel(unittest.TestCase):
         tokens, memory = model.five_products(M, "bf16", 16 * 2048, rates())
         self.assertEqual(memory, 2048 * 2048 * 16)  # two bytes, half of the matrix, 16 heads
         line = model.roofline(M, "bf16", 16 * 2048, rates())
-        self.assertAlmostEqual(1e6 / tokens, 1e6 / line.tokens_per_s - 2 / 0.29 * 0.0812 + 0.3932, 2)
+        self.assertAlmostEqual(1e6 / tokens, 1e6 / line.tokens_per_s - 2 / 0.57 * 0.0812 + 0.3932, 2)
         self.assertIsNone(model.five_products(M, "fp32", 2048, rates()))
 
     def test_the_rate_of_a_shape_is_that_of_its_three_products_together(self):
@@ -128,7 +128,7 @@ class TheModel(unittest.TestCase):
         u = lambda n, bus: model.hybrid(M, "bf16", n, 1, 8, rates(bus=bus), 8)[0]
         self.assertGreater(u(4, 52e9), u(4, 12e9))
         self.assertGreater(u(16, 52e9), u(4, 52e9))
-        self.assertAlmostEqual(u(4, 52e9), 0.954, 2)
+        self.assertAlmostEqual(u(4, 52e9), 0.931, 2)
 
     def test_the_schedule_explains_what_an_h100_did(self):
         # 350M, 4 x 4, 16 threads, before the embedding had a queue of its own. Measured: kernels 185.3 ms and 400.7 ms
