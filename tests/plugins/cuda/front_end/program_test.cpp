@@ -164,11 +164,11 @@ BOOST_AUTO_TEST_CASE(a_device_by_name_is_planned_for_cuda_without_one) {
   const json j = plan_of(run_program(small("plan", {"--device=h100-80gb"}), without_driver()));
   BOOST_TEST(j["backend"] == "cuda");
   BOOST_TEST(j["mode"] == "resident");
-  BOOST_TEST(j["budget_source"] == "h100-80gb, less 512 MiB for its runtime");
+  BOOST_TEST(j["budget_source"] == "h100-80gb, less 544 MiB for its runtime");
   const json e = j["estimates"][0];
   BOOST_TEST(e["kind"] == "exact");
   BOOST_TEST(e["fits"] == true);
-  BOOST_TEST(e["budget_bytes"] == 84396107366u);  // 79.10 GiB less 512 MiB
+  BOOST_TEST(e["budget_bytes"] == 84362552934u);  // 79.10 GiB less 544 MiB
   BOOST_TEST(!e.contains("host_budget_bytes"));   // the host memory of that machine is not known
   BOOST_TEST(e["tiers"][0]["tier"] == "device");
   const json other = plan_of(run_program(small("plan", {"--device=mi300x-192gb"}), without_driver()));
@@ -196,8 +196,8 @@ BOOST_AUTO_TEST_CASE(without_a_device_the_budget_is_unknown) {
 BOOST_AUTO_TEST_CASE(a_plan_uses_the_free_memory_of_device_and_host) {
   json j =
       plan_of(run_program(with_front_end("good", small("plan", {"--backend=cuda"})), with_fake_device()));
-  BOOST_TEST(j["budget_source"] == "free memory of Fake H200, less 512 MiB for its runtime");
-  BOOST_TEST(j["estimates"][0]["budget_bytes"] == 139463129088u);
+  BOOST_TEST(j["budget_source"] == "free memory of Fake H200, less 544 MiB for its runtime");
+  BOOST_TEST(j["estimates"][0]["budget_bytes"] == 139429574656u);
   BOOST_TEST(j["host_budget_source"] == "free host memory");
 
   const std::uint64_t needed = j["estimates"][0]["tiers"][0]["total_bytes"];
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_receives_the_budgets) {
   Outcome r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", out, "--set",
                                                                  "memory.host_budget=3GB"})),
                           with_fake_device());
-  BOOST_TEST(has(r.err, "device 0, device budget 139463129088, host budget 3000000000"),
+  BOOST_TEST(has(r.err, "device 0, device budget 139429574656, host budget 3000000000"),
              r.err);  // message of the fake engine
   r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", out + "2", "--set",
                                                          "memory.budget=2GB"})),
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_reports_tier_and_missing_bytes) {
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.err, "of host memory, but memory.host_budget is 1.00 KiB"), r.err);
   r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", out + "2"})),
-                  with_fake_device({{"FAKE_NVML_FREE", "600000000"}, {"FAKE_CUDA_TOTAL", "600000000"}}));
+                  with_fake_device({{"FAKE_NVML_FREE", "633554432"}, {"FAKE_CUDA_TOTAL", "633554432"}}));
   BOOST_TEST(has(r.err, "device budget 63129088"), r.err);  // fits: create() of the fake engine is called
   r = run_program(
       with_front_end("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.budget=1MB"})),
