@@ -75,7 +75,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
       "core/base/"}},
     {"sdk/python", {"core/", "tools/trainhost/"}},
     {"tools", {"core/"}},
-    {"tools/gpu", {"core/abi", "plugins/cuda/common"}},
+    {"tools/gpu", {"core/abi", "plugins/cuda/common", "plugins/cuda/kernels"}},
 };
 
 // Libraries that only these folders may name; everything else in <> is the standard library's or the
