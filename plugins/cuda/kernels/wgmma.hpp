@@ -29,8 +29,8 @@ using WgmmaSums = float[8][4];
 
 // ---- operands in shared memory
 // A panel has rows of 64 bf16 numbers (128 bytes) and starts at a multiple of 1024 bytes. Chunk c (16 bytes)
-// of row r is stored at position c ^ (r % 8): the hardware's 128-byte swizzle. A product is told the address
-// of the first row and number of an operand; its first row is a multiple of 8.
+// of row r is stored at position c ^ (r % 8), the 128-byte swizzle of the PTX manual. Kernels pass the address
+// of an operand's first number, whose row must be a multiple of 8.
 
 /// Address of an operand in shared memory, in units of 16 bytes: the part of wgmma's descriptor that differs
 /// between the operands of this folder.
