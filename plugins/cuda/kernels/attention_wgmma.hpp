@@ -3,6 +3,8 @@
 // each of which owns 64 rows of the block's tile. Instructions: wgmma.hpp. Masks: attention_common.hpp.
 // Layout of sums, and their conversion to operands: attention_mma.hpp.
 #pragma once
+#include <type_traits>
+
 #include "plugins/cuda/kernels/attention_mma.hpp"
 #include "plugins/cuda/kernels/wgmma.hpp"
 
@@ -77,6 +79,19 @@ __device__ __forceinline__ void wait_for_copies() {
   cp_async_wait<0>();
   async_proxy_fence();
   __syncthreads();
+}
+
+/// Calls step(stage) for at, at + tile, ... below stop. The stage alternates between 0 and 1 and is a
+/// compile-time constant, so that the addresses of operands are.
+template <class Step>
+__device__ __forceinline__ void in_two_stages(int& at, int stop, int tile, const Step& step) {
+  while (at < stop) {
+    step(std::integral_constant<int, 0>());
+    at += tile;
+    if (at >= stop) break;
+    step(std::integral_constant<int, 1>());
+    at += tile;
+  }
 }
 
 /// Starts out[64, 64] = 64 rows of one tile times the transpose of 64 rows of another one, of kRows and

@@ -279,13 +279,7 @@ __global__ void __launch_bounds__(QueriesShape<D>::kThreads, QueriesShape<D>::kB
     wgmma_commit();
     wait_for<0>(dq);
   };
-  while (key0 < stop) {
-    step(std::integral_constant<int, 0>());
-    key0 += kKeys;
-    if (key0 >= stop) break;
-    step(std::integral_constant<int, 1>());
-    key0 += kKeys;
-  }
+  in_two_stages(key0, stop, kKeys, step);
 
   const float scales[2] = {scale, scale};
   __syncthreads();  // products of other warps may read q

@@ -2,7 +2,6 @@
 // attention_mma_forward.cu with products of warpgroups. A block has a tile of queries of one head, 64 per
 // warpgroup, and iterates over tiles of keys in two stages. Compiled for sm_90a only.
 #include <cmath>
-#include <type_traits>
 
 #include "plugins/cuda/kernels/attention_wgmma.hpp"
 
@@ -58,8 +57,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::kThreads, ForwardShape<D>::kB
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {};
   const float to_log2 = scale * kLog2e;
 
-  // One tile of keys, and the start of the copies of the next one. The number of the stage is a compile-time
-  // constant, so that addresses of operands are.
+  // One tile of keys, and the start of the copies of the next one.
   auto step = [&](auto stage) {
     unsigned char* k = stages + 2 * decltype(stage)::value * Keys::kBytes;
     wait_for_copies();  // and all warpgroups have finished with the stage that is overwritten next
@@ -126,13 +124,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::kThreads, ForwardShape<D>::kB
       wait_for<0>(sum);
     }
   };
-  while (key0 < stop) {
-    step(std::integral_constant<int, 0>());
-    key0 += kKeys;
-    if (key0 >= stop) break;
-    step(std::integral_constant<int, 1>());
-    key0 += kKeys;
-  }
+  in_two_stages(key0, stop, kKeys, step);
   float inverse[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
