@@ -20,7 +20,12 @@ std::vector<Word> split(const Word& w, const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t begin = text.find_first_not_of(" \t\n\r", i);
     if (begin == text.npos) break;
-    const std::size_t end = std::min(text.find_first_of(" \t\n\r", begin), text.size());
+    // Spaces in the brackets of a command or an expression whose value is not known separate nothing.
+    std::size_t end = begin;
+    while (end < text.size() && std::string_view(" \t\n\r").find(text[end]) == std::string_view::npos) {
+      const std::size_t behind = text.compare(end, 2, "$(") == 0 ? end_of_brackets(text, end + 1) : text.npos;
+      end = behind == text.npos ? end + 1 : behind;
+    }
     out.push_back({text.substr(begin, end - begin), w.where, out.empty() && w.begins_command});
     i = end;
   }
@@ -80,9 +85,14 @@ std::vector<Entry> read_arguments(const std::string& text, const std::string& na
     const std::size_t equals = option.find('=');
     std::vector<Value> values;
     if (equals != option.npos) values.push_back(typed(option.substr(equals + 1), where));
-    // Values reach to the next option, the next command or the program that is started.
-    while (equals == option.npos && i + 1 < flat.size() && !flat[i + 1].text.starts_with("-") &&
-           !flat[i + 1].text.empty() && !flat[i + 1].begins_command && !flat[i + 1].text.ends_with(".py"))
+    // Values reach to the next option, the next command or the program that is started. A variable that is
+    // not known may be the only value; behind another one it is further options ("$@", $EXTRA_ARGS).
+    const auto is_value = [&](const Word& w) {
+      return !w.text.empty() && !w.begins_command && !w.text.starts_with('-') && !w.text.ends_with(".py") &&
+             !w.text.starts_with("$@") && !w.text.starts_with("${@") && !w.text.starts_with("$*") &&
+             (values.empty() || !w.text.starts_with('$'));
+    };
+    while (equals == option.npos && i + 1 < flat.size() && is_value(flat[i + 1]))
       ++i, values.push_back(typed(flat[i].text, flat[i].where));
     out.push_back(
         {option.substr(2, equals == option.npos ? option.npos : equals - 2), where, value_of(values, where)});

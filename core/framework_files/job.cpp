@@ -119,7 +119,40 @@ bool is_off(const Value& v, std::string_view ordinary) {
   }
 }
 
+/// A variable that no file sets, or the output of a command.
+bool is_unknown(const Value& v) {
+  if (v.kind != Value::Kind::kText) return false;
+  // "$" at the end of a text is the end of a pattern: "(q|v)_proj$".
+  for (std::size_t at = 0; (at = v.text.find_first_of("$`", at)) != v.text.npos; ++at)
+    if (v.text[at] == '`' || (at + 1 < v.text.size() && v.text[at + 1] != ')' && v.text[at + 1] != '|'))
+      return true;
+  return false;
+}
+
+/// The run-file key with which the command line can replace the value of a file's key; "": none.
+std::string replaceable_by(std::string_view run_key) {
+  if (run_key == kRanks || run_key == kNodes || run_key == kPerNode) return "parallel.data";
+  if (run_key == kGlobalBatch) return "train.grad_accum";
+  if (run_key == kModel) return "model.preset";
+  return run_key.starts_with('@') ? "" : std::string(run_key);
+}
+
+/// True if an option of the command line replaces the value, which is not known. Throws usage_error
+/// otherwise.
+bool is_replaced(const Rule& r, const Entry& e, const Job& job) {
+  const std::string key = replaceable_by(r.run_key);
+  if (!key.empty() && job.options.contains(key)) return true;
+  throw usage_error(fmt::format("{} = {}: the file does not say what this is", escaped(e.key, 80),
+                                runfile::written(e.value)),
+                    key.empty()             ? "write the value in its place"
+                    : key == "model.preset" ? "give it: --model=MODEL"
+                                            : fmt::format("give it: --set {}=VALUE", key),
+                    e.value.where);
+}
+
 KeyUse apply(const Rule& r, const Entry& e, Job& job) {
+  const bool matters = r.use != Use::kNoEffect && r.use != Use::kNotModelled;
+  if (matters && is_unknown(e.value) && is_replaced(r, e, job)) return KeyUse::kUsed;
   switch (r.use) {
     case Use::kNoEffect:
       return KeyUse::kWithoutEffect;
@@ -205,9 +238,6 @@ void reject_value(const Entry& e, const std::string& expected) {
 std::string text_of(const Entry& e) {
   using Kind = Value::Kind;
   const Value& v = e.value;
-  // A shell variable that the script does not set itself: its value decides memory and is not known here.
-  if (v.kind == Kind::kText && v.text.find('$') != v.text.npos)
-    reject_value(e, "a value; the file does not say what the variable is");
   // Plain scalars of YAML keep their text, whatever their type; those of TOML have none.
   if (v.kind != Kind::kList && !v.text.empty()) return v.text;
   if (v.kind == Kind::kBool) return v.boolean ? "true" : "false";

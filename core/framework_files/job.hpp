@@ -3,6 +3,7 @@
 #pragma once
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +56,7 @@ class Job {
   const std::map<std::string, Given>& settings() const { return settings_; }
 
   std::string framework;               // of the last file that states one
+  std::set<std::string> options;       // run-file keys that the command line gives
   std::string not_modelled;            // set by apply() of a rule: what plans do not know about its key
   std::vector<runfile::FileKey> keys;  // what became of each key of the files, in their order
 

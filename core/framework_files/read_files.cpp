@@ -254,11 +254,11 @@ FileSettings read_files(const std::vector<std::string>& arguments,
 
 FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) const {
   Job job;
+  for (const runfile::Override& o : options) job.options.insert(o.key);
   for (const File& f : files_) f.kind->read(f.entries, job);
 
-  std::set<std::string> given;
   // Options come after the files, so that they win, and before Finish, which derives the rest from them.
-  for (const runfile::Override& o : options) job.replace(o), given.insert(o.key);
+  for (const runfile::Override& o : options) job.replace(o);
   try {
     Finish finish(job);
     finish.model();
@@ -273,7 +273,8 @@ FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) c
     out.settings.push_back({"plan.framework", job.framework, "the kind of the files", {}});
   // Settings between rules ("@ranks") are no run-file keys; options are already known to the caller.
   for (const auto& [key, g] : job.settings())
-    if (!key.starts_with('@') && !given.count(key)) out.settings.push_back({key, g.value, g.key, g.where});
+    if (!key.starts_with('@') && !job.options.contains(key))
+      out.settings.push_back({key, g.value, g.key, g.where});
   out.keys = std::move(job.keys);
   return out;
 }

@@ -1,12 +1,11 @@
 // See shell_words.hpp. Words and variables; which branches run: shell_branches.cpp.
 #include "core/framework_files/shell_words.hpp"
 
+#include <algorithm>
+#include <array>
+
 namespace trainhost::framework_files {
 namespace {
-
-bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
 
 /// Words as a shell separates them, without quotes. A word in quotes that contains options is split again, as
 /// an unquoted $NAME would be.
@@ -25,6 +24,14 @@ class WordReader {
     // One character per call. Quotes join what they contain to the word around them; a backslash takes the
     // next character as it is, or joins two lines.
     const char c = text_[at_];
+    if (c == '$' && quote_ != '\'' && text_.compare(at_, 2, "$(") == 0) {
+      if (const std::size_t end = end_of_brackets(text_, at_ + 1); end != text_.npos) {
+        for (; at_ + 1 < end; ++at_) add(text_[at_] == '\n' ? (new_line(), ' ') : text_[at_]);
+        add(')');
+        ++at_;
+        return;
+      }
+    }
     if (quote_) {
       if (c == quote_)
         quote_ = 0;
@@ -50,7 +57,7 @@ class WordReader {
       if (parentheses_ == 0) command_ = true;
     } else if (c == ' ' || c == '\t' || c == '\r') {
       end_word();
-    } else if ((c == '(' || c == ')') && !expansion()) {
+    } else if (c == '(' || c == ')') {
       // NAME=( WORD... ): the words inside begin no commands, also on lines of their own.
       parentheses_ += c == '(' ? 1 : parentheses_ > 0 ? -1 : 0;
       if (c == '(') add(c);
@@ -61,9 +68,6 @@ class WordReader {
     if (text_[at_] == '\n' && c == '\n') new_line();
     ++at_;
   }
-
-  /// "$(": a command whose output is not known here; kept in the word, so that its value is rejected.
-  bool expansion() const { return in_word_ && !word_.text.empty() && word_.text.back() == '$'; }
 
   void open() {
     if (in_word_) return;
@@ -91,10 +95,36 @@ class WordReader {
   bool in_word_ = false, command_ = true, and_ = false;
 };
 
+/// Removes `export` and the like, with their options, from before assignments.
+std::vector<Word> without_declarations(std::vector<Word> words) {
+  constexpr std::array kDeclarations{"export", "declare", "local", "readonly", "typeset"};
+  std::vector<Word> out;
+  bool declares = false;
+  for (Word& w : words) {
+    if (w.begins_command) declares = std::ranges::find(kDeclarations, w.text) != kDeclarations.end();
+    if (declares && (w.begins_command || w.text.starts_with('-'))) continue;
+    const std::size_t equals = w.text.find('=');
+    if (declares && equals != 0 && equals != w.text.npos && is_name_char(w.text[equals - 1]))
+      w.begins_command = true;
+    out.push_back(std::move(w));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Word> shell_words(const std::string& text, const std::string& name) {
-  return WordReader(text, name).read();
+  return without_declarations(WordReader(text, name).read());
+}
+
+std::size_t end_of_brackets(std::string_view text, std::size_t open) {
+  const char opening = text[open], closing = opening == '(' ? ')' : '}';
+  int depth = 0;
+  for (std::size_t i = open; i < text.size(); ++i) {
+    if (text[i] == opening) ++depth;
+    if (text[i] == closing && --depth == 0) return i + 1;
+  }
+  return text.npos;
 }
 
 bool holds_options(const std::string& value) {
@@ -103,33 +133,44 @@ bool holds_options(const std::string& value) {
 }
 
 std::string expanded(const std::string& text, const Variables& variables, int depth) {
-  constexpr int kMaxExpansions = 8;
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    // A variable that contains itself would expand without end: the depth is limited, the rest stays as it
-    // is.
     if (text[i] != '$' || depth == kMaxExpansions) {
       out += text[i];
       continue;
+    }
+    if (text.compare(i, 3, "$((") == 0) {
+      const std::size_t end = end_of_brackets(text, i + 1);
+      const bool arithmetic = end != text.npos && text[end - 2] == ')';
+      const std::string value =
+          arithmetic ? evaluated(text.substr(i + 3, end - i - 5), variables, depth + 1) : "";
+      if (!value.empty()) {
+        out += value;
+        i = end - 1;
+        continue;
+      }
     }
     const bool braces = i + 1 < text.size() && text[i + 1] == '{';
     const std::size_t begin = i + 1 + braces;
     std::size_t end = begin;
     while (end < text.size() && is_name_char(text[end])) ++end;
-    const std::size_t close = braces ? text.find('}', end) : end;
+    const std::size_t behind = braces ? end_of_brackets(text, i + 1) : end;
     const auto known = variables.find(text.substr(begin, end - begin));
-    if (close == text.npos || end == begin) {
+    if (behind == text.npos || end == begin) {
       out += text[i];
       continue;
     }
-    const std::string rest = text.substr(end, close - end);  // "", "[@]" or ":-default"
+    const std::string rest = text.substr(end, behind - braces - end);  // "", "[@]" or ":-default"
+    const std::size_t other = rest.starts_with(":-") || rest.starts_with(":=") ? 2
+                              : rest.starts_with('-') || rest.starts_with('=') ? 1
+                                                                               : 0;
     if (known != variables.end())
       out += holds_options(known->second) ? "" : expanded(known->second, variables, depth + 1);
-    else if (rest.starts_with(":-"))
-      out += rest.substr(2);
+    else if (other)
+      out += expanded(rest.substr(other), variables, depth + 1);
     else
-      out += text.substr(i, close - i + braces);
-    i = close - !braces;
+      out += text.substr(i, behind - i);
+    i = behind - 1;
   }
   return out;
 }
@@ -147,10 +188,12 @@ void assign(const std::vector<Word>& words, std::size_t i, Variables& variables)
     value.clear();
     while (i + 1 < words.size() && !words[i + 1].begins_command) value += words[++i].text + " ";
   }
-  // NAME=${NAME:-VALUE}: what the script or, not known here, the environment has set, else VALUE.
-  if (const std::string own = "${" + name + ":-"; value.starts_with(own) && value.ends_with("}"))
-    value =
-        variables.contains(name) ? variables[name] : value.substr(own.size(), value.size() - own.size() - 1);
+  // NAME=${NAME:-VALUE}: what the script or, not known here, the environment has set, else VALUE. A number
+  // that is computed from the variable itself, NAME=$((NAME + 1)), has its value of now.
+  const std::string own = "${" + name;
+  const bool defaulted = value.starts_with(own) && value.ends_with("}") && value.size() > own.size() + 1 &&
+                         std::string_view(":-=").find(value[own.size()]) != std::string_view::npos;
+  if (defaulted || value.find("$((") != value.npos) value = expanded(value, variables);
   variables[name] = append ? variables[name] + " " + value : value;
 }
 

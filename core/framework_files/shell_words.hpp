@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -17,17 +18,32 @@ struct Word {
   bool after_and = false;       // that separator is &&
 };
 
-/// Words of `text` without quotes and comments. `name`: of the file.
+inline bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/// Words of `text` without quotes and comments. `$(...)` and `$((...))` are parts of a word, with their
+/// spaces. The assignments of `export`, `declare`, `local` and `readonly` begin commands of their own.
+/// `name`: of the file.
 std::vector<Word> shell_words(const std::string& text, const std::string& name);
+
+/// The position behind the bracket that closes the one at `open`; npos if none does.
+std::size_t end_of_brackets(std::string_view text, std::size_t open);
 
 using Variables = std::map<std::string, std::string>;
 
 /// "--num-layers 32 --hidden-size 4096" of MODEL_ARGS="...": such variables only collect options.
 bool holds_options(const std::string& value);
 
-/// `text` with the variables of the script replaced; others stay as they are written. Variables that hold
-/// options become nothing, because the options are read where they are assigned.
+/// A variable that contains itself would expand without end.
+inline constexpr int kMaxExpansions = 8;
+
+/// `text` with the variables of the script and `$((...))` replaced; others stay as they are written.
+/// Variables that hold options become nothing, because the options are read where they are assigned.
 std::string expanded(const std::string& text, const Variables& variables, int depth = 0);
+
+/// The value of an arithmetic expression; "" where it is not known.
+std::string evaluated(const std::string& expression, const Variables& variables, int depth);
 
 /// The assignment NAME=VALUE, NAME+=VALUE or NAME=(WORD...), if words[i] begins one.
 void assign(const std::vector<Word>& words, std::size_t i, Variables& variables);

@@ -122,9 +122,28 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
       error_of("f.yaml", "model: gpt2\nmodel_class: llm\ntemplate: default\n")
           .starts_with("f.yaml:2: model_class: this is format v1 of LLaMA-Factory, which is not read"));
   const std::string script = "--num-layers $LAYERS --hidden-size 64 --micro-batch-size 1\n";
-  BOOST_TEST(
-      error_of("m.sh", script, {{"data.seq_len", "128"}}) ==
-      "m.sh:1: num-layers = \"$LAYERS\": expected a value; the file does not say what the variable is");
+  BOOST_TEST(error_of("m.sh", script, {{"data.seq_len", "128"}}) ==
+             "m.sh:1: num-layers = \"$LAYERS\": the file does not say what this is (give it: --set "
+             "model.num_hidden_layers=VALUE)");
+}
+
+BOOST_AUTO_TEST_CASE(an_option_gives_what_a_variable_of_the_environment_has) {
+  const std::string script =
+      "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --swiglu --vocab-size 128 --seq-length $SEQ "
+      "--max-position-embeddings 128 --micro-batch-size 1 --global-batch-size ${GBS} --nnodes `nodes` "
+      "--save $OUT\n";
+  BOOST_TEST(error_of("m.sh", script).starts_with("m.sh:1: seq-length = \"$SEQ\": the file does not say"));
+  const std::vector<runfile::Override> given{
+      {"data.seq_len", "64"}, {"train.grad_accum", "8"}, {"parallel.data", "2"}};
+  const auto s = by_key(testing::read_text("m.sh", script, given));
+  BOOST_TEST(s.count("data.seq_len") == 0u);  // the option's
+  BOOST_TEST(s.at("model.num_hidden_layers").starts_with("2"));
+  BOOST_TEST(error_of("a.yaml", "base_model: ${MODEL}\nsequence_len: 128\nmicro_batch_size: 1\n") ==
+             "a.yaml:1: base_model = \"${MODEL}\": the file does not say what this is (give it: "
+             "--model=MODEL)");
+  BOOST_TEST(error_of("a.yaml",
+                      "base_model: ${MODEL}\nsequence_len: 128\nmicro_batch_size: 1\noutput_dir: $OUT\n",
+                      {{"model.preset", "gpt2"}}) == "");
 }
 
 BOOST_AUTO_TEST_CASE(keys_that_no_rule_knows_are_listed_with_the_nearest_one) {

@@ -56,6 +56,26 @@ BOOST_AUTO_TEST_CASE(a_shell_script_is_read_without_being_executed) {
              "tensor-model-parallel-size=4;bf16=true;lr=0.0001;nnodes=2;seq-length=128;split=[2 items];");
 }
 
+BOOST_AUTO_TEST_CASE(a_script_computes_with_its_variables) {
+  const auto keys = [](const std::string& script) {
+    std::string out;
+    for (const Entry& e : read_arguments(script, "s")) out += e.key + "=" + runfile::written(e.value) + ";";
+    return out;
+  };
+  const std::string sizes = "export N=4 GPUS=8\nreadonly M=${M:-2}\ndeclare -i W=$(($N*$GPUS))\n";
+  BOOST_TEST(
+      keys(sizes + "ARGS=(\n --global-batch-size $((W * M))\n --x \"$((W / M - 1))\"\n)\nrun $ARGS\n") ==
+      "global-batch-size=64;x=15;");
+  BOOST_TEST(keys(sizes + "export ARGS=\"--a $(( (N + M) * 2 % 5 ))\"\nrun $ARGS --b ${K:-$((N*M))}\n") ==
+             "a=2;b=8;");
+  BOOST_TEST(keys("N=${A:-${B:-3}}\nN=$((N + 1))\nrun --a $N --b ${C:=${N}} --c ${D-7}\n") == "a=4;b=4;c=7;");
+  BOOST_TEST(keys("run --a 1 $EXTRA --b $B --c \"$@\" --d 2 ${@:3}\n") == "a=1;b=\"$B\";c=true;d=2;");
+  // What is not known stays one value, as it is written.
+  BOOST_TEST(keys("run --a $((X * 2)) --b $(nproc --all) --c \"$(( 4 / 0 ))\" --d 1\n") ==
+             "a=\"$((X * 2))\";b=\"$(nproc --all)\";c=\"$(( 4 / 0 ))\";d=1;");
+  BOOST_TEST(keys("A=$((B)) B=$A\nrun --a $((A))\n") == "a=\"$((A))\";");
+}
+
 BOOST_AUTO_TEST_CASE(options_in_a_variable_are_read_once_where_they_are_assigned) {
   const std::string script =
       "MODEL=\" \\\n  --num-layers 2 \\\n  --swiglu \\\n\"\nALL=\"${MODEL} --bf16\"\n"
