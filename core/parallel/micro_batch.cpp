@@ -97,7 +97,7 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   // in the backward pass with their gradients.
   double round = 0;
   if (c > 1) {
-    const double hop = (c - 1) * T * w * (k + v) / t / bandwidth(t, c) + ring_latency(t, c);
+    const double hop = (c - 1) * T * w * (k + v) / t / ring_bandwidth(m_, t, c) + ring_latency(m_, t, c);
     const double one = scores + std::max(0.0, scores_bytes - scores);
     round = std::max(0.0, hop - one) + std::max(0.0, 2 * hop - one * (flash ? kFlashBackward : 2));
     if (r.recompute == Recompute::kFull) round += std::max(0.0, hop - one);
@@ -135,8 +135,8 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
 /// parallelism of an all-gather and a reduce-scatter.
 double TimeModel::exchange(double bytes, const RunSpec& r) const {
   const double t = r.parallel.tensor;
-  return 2 * bytes / bandwidth(1, t) +
-         (r.parallel.sequence ? 2 * ring_latency(1, t) : all_reduce_latency(1, t));
+  return 2 * bytes / ring_bandwidth(m_, 1, t) +
+         (r.parallel.sequence ? 2 * ring_latency(m_, 1, t) : all_reduce_latency(m_, 1, t));
 }
 
 /// Product and loss of the head; with tensor parallelism one all-reduce forward (embedding) and one backward

@@ -103,11 +103,9 @@ TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machi
   flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
 }
 
-/// Bandwidth of a ring of `size` ranks with a distance of `inner` ranks. Over several nodes every rank of the
-/// ring in a node has its own network port.
-double TimeModel::bandwidth(double inner, double size) const {
-  if (inner * size <= m_.node) return m_.link_bytes_s;
-  return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
+double ring_bandwidth(const Machine& m, double inner, double size) {
+  if (inner * size <= m.node) return m.link_bytes_s;
+  return std::min(m.link_bytes_s, std::max(1.0, m.node / inner) * m.network_bytes_s);
 }
 
 namespace {
@@ -122,22 +120,17 @@ struct Group {
 
 }  // namespace
 
-/// Seconds of an all-gather or a reduce-scatter beyond those of its bytes. A ring has size - 1 steps, of
-/// which nodes - 1 leave a node.
-double TimeModel::ring_latency(double inner, double size) const {
+double ring_latency(const Machine& m, double inner, double size) {
   if (size <= 1) return 0;
-  const Group g(m_.node, inner, size);
-  return m_.start_s + (size - g.nodes) * m_.link_latency_s + (g.nodes - 1) * m_.network_latency_s;
+  const Group g(m.node, inner, size);
+  return m.start_s + (size - g.nodes) * m.link_latency_s + (g.nodes - 1) * m.network_latency_s;
 }
 
-/// Likewise of an all-reduce: two passes of the ring, or up and down a binary tree of nodes with a chain of
-/// ranks in each node.
-double TimeModel::all_reduce_latency(double inner, double size) const {
+double all_reduce_latency(const Machine& m, double inner, double size) {
   if (size <= 1) return 0;
-  const Group g(m_.node, inner, size);
-  const double tree =
-      (g.local - 1) * m_.link_latency_s + std::ceil(std::log2(g.nodes)) * m_.network_latency_s;
-  return m_.start_s + 2 * std::min(ring_latency(inner, size) - m_.start_s, tree);
+  const Group g(m.node, inner, size);
+  const double tree = (g.local - 1) * m.link_latency_s + std::ceil(std::log2(g.nodes)) * m.network_latency_s;
+  return m.start_s + 2 * std::min(ring_latency(m, inner, size) - m.start_s, tree);
 }
 
 // Every term of a rank's stage is multiplied by the number of micro-batches n.
@@ -180,12 +173,13 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   s.expert_group = std::max(1.0, s.group / e);
   // A ring pass transfers (g - 1)/g of the bytes; multiplied by the width of the element where it is used.
   s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) /
-           bandwidth(t, s.group);
+           ring_bandwidth(m_, t, s.group);
   // One message per layer, one for embedding and head; routed experts of a layer are another one.
   const double routed = s.routed > 0 ? slow.layers : 0;
-  s.ring = (slow.layers + 1) * ring_latency(t, s.group) + routed * ring_latency(t * e, s.expert_group);
-  s.reduce =
-      (slow.layers + 1) * all_reduce_latency(t, s.group) + routed * all_reduce_latency(t * e, s.expert_group);
+  s.ring =
+      (slow.layers + 1) * ring_latency(m_, t, s.group) + routed * ring_latency(m_, t * e, s.expert_group);
+  s.reduce = (slow.layers + 1) * all_reduce_latency(m_, t, s.group) +
+             routed * all_reduce_latency(m_, t * e, s.expert_group);
   return s;
 }
 

@@ -29,6 +29,16 @@ struct Machine {
 };
 Machine machine_of(const DevicePreset& d, const RunSpec& r);
 
+// Groups of `size` ranks with a distance of `inner` ranks.
+/// Bytes per second of a ring. Over several nodes every rank of the ring in a node has its own network port.
+double ring_bandwidth(const Machine& m, double inner, double size);
+/// Seconds of an all-gather or a reduce-scatter beyond those of its bytes. A ring has size - 1 steps, of
+/// which nodes - 1 leave a node.
+double ring_latency(const Machine& m, double inner, double size);
+/// Likewise of an all-reduce: two passes of the ring, or up and down a binary tree of nodes with a chain of
+/// ranks in each node.
+double all_reduce_latency(const Machine& m, double inner, double size);
+
 /// Seconds of one step with `accumulate` micro-batches per DP rank, on the slowest stage.
 struct Times {
   double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0, pipeline = 0, data = 0,
@@ -87,9 +97,6 @@ class TimeModel {
     double data = 0, optimizer = 0, offload = 0, step = 0;
   };
   Added added(const Stage& s, const RunSpec& r) const;
-  double bandwidth(double inner, double size) const;
-  double ring_latency(double inner, double size) const;
-  double all_reduce_latency(double inner, double size) const;
   double exchange(double bytes, const RunSpec& r) const;
   void add_layer(MicroBatch& b, const model::Layer& l, double share, const RunSpec& r) const;
   Pass head_pass(const RunSpec& r) const;

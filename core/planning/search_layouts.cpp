@@ -1,5 +1,6 @@
 // See search_layouts.hpp. Translates a run and the command line into a question for core/parallel, which
-// enumerates layouts and computes memory and time in closed form; translates the outcome back into settings.
+// enumerates layouts and computes memory and time in closed form; simulates the step programs of the fastest
+// and orders them anew; translates the outcome back into settings.
 // Nothing here loads a plugin.
 #include "core/planning/search_layouts.hpp"
 
@@ -9,6 +10,7 @@
 #include <cassert>
 #include <chrono>
 #include <thread>
+#include <tuple>
 
 #include "core/base/checked.hpp"
 #include "core/base/plural.hpp"
@@ -18,6 +20,7 @@
 #include "core/model/run_rules.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/planning/error_context.hpp"
+#include "core/planning/simulate_layout.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/runfile/suggest.hpp"
 
@@ -25,6 +28,10 @@ namespace trainhost::planning {
 namespace {
 
 using parallel::FoundLayout;
+
+// Layouts of the closed form that are simulated: more than are listed, so that one which the closed form
+// underestimates is found too; and not all of a list of thousands, since each takes about a millisecond.
+constexpr std::size_t kLeastSimulated = 48, kMostSimulated = 500;
 
 /// Without a device there are no rates and therefore no order of layouts.
 const DevicePreset& device_of(const runfile::RunConfig& c) {
@@ -125,8 +132,69 @@ RankedLayout ranked_layout(const FoundLayout& f, const parallel::SearchRequest& 
                {"tensor", t.tensor},       {"context", t.context}, {"expert", t.expert},
                {"pipeline", t.pipeline},   {"data", t.data},       {"bubble", t.bubble},
                {"optimizer", t.optimizer}, {"offload", t.offload}};
+  r.closed_form_seconds = t.step;
   for (const std::string& s : layout_settings(f)) r.settings.push_back("--set " + s);
   return r;
+}
+
+/// Replaces the times of the closed form by those of the simulated step program, if there is one.
+void simulate(RankedLayout& r, const ModelSpec& model, const RunSpec& run, const parallel::Machine& m) {
+  const std::optional<step::SimulatedStep> s = simulate_layout(model, run, m);
+  if (!s) return;
+  r.simulated = true;
+  for (double* rate : {&r.tokens_per_second, &r.utilization}) *rate *= r.step_seconds / s->seconds;
+  r.step_seconds = s->seconds;
+  for (auto& [cause, seconds] : r.seconds)
+    seconds = cause == "compute"     ? s->arithmetic_s
+              : cause == "memory"    ? s->traffic_s
+              : cause == "recompute" ? s->recompute_s
+              : cause == "tensor"    ? s->tensor_s
+              : cause == "data"      ? s->data_s
+              : cause == "optimizer" ? s->update_s
+                                     : 0;
+}
+
+/// The fastest layouts and the Pareto front of both lists of the outcome. Layouts have the time of their step
+/// program where they have one and `simulates`, else that of the closed form.
+void rank(const parallel::SearchOutcome& outcome, const parallel::SearchRequest& q,
+          const parallel::TimeModel& times, const ModelSpec& model, bool simulates, std::size_t top,
+          SearchResult& v) {
+  std::vector<RankedLayout> all;
+  std::set<std::uint64_t> listed;
+  for (const auto* found : {&outcome.best, &outcome.pareto})
+    for (const FoundLayout& f : *found) {
+      if (!listed.insert(f.index).second) continue;
+      all.push_back(ranked_layout(f, q, times));
+      if (simulates && all.size() <= kMostSimulated)
+        simulate(all.back(), model, f.run(q.space.base), q.machine);
+      v.simulated += all.back().simulated;
+    }
+  const auto before = [](const RankedLayout& a, const RankedLayout& b) {
+    return std::tie(a.step_seconds, a.device_bytes) < std::tie(b.step_seconds, b.device_bytes);
+  };
+  std::stable_sort(all.begin(), all.end(), before);
+  v.best.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(top, all.size())));
+  // From the fastest on, each with less memory than all faster ones.
+  for (const RankedLayout& r : all)
+    if (v.pareto.empty() || r.device_bytes < v.pareto.back().device_bytes) v.pareto.push_back(r);
+  std::reverse(v.pareto.begin(), v.pareto.end());
+}
+
+/// What the times of the listed layouts are from.
+std::string describe_times(const runfile::RunConfig& c, const SearchResult& v) {
+  if (!c.framework.empty())
+    return fmt::format(
+        "step times are those of the closed form of core/parallel, which does not describe {}; "
+        "check the memory of a layout with `trainhost plan --for {}`",
+        escaped(c.framework, 80), escaped(c.framework, 80));
+  if (v.simulated == 0)
+    return "step times are those of the closed form of core/parallel: trainhost has no step program for "
+           "these "
+           "layouts";
+  return fmt::format(
+      "step times marked with * are those of the simulated step program of trainhost ({}); the "
+      "others, of layouts without one, are those of the closed form",
+      plural(v.simulated, "layout"));
 }
 
 std::vector<std::string> assumptions(const parallel::Machine& m) {
@@ -293,7 +361,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   // host memory is unlimited.
   q.device_budget = c.budget.value_or(device.memory_bytes);
   q.host_budget = c.host_budget.value_or(UINT64_MAX);
-  q.top = request.top;
+  q.top = std::max(request.top, kLeastSimulated);
   q.prune = !request.every;
 
   // steady_clock: the time of day may be set during the search.
@@ -310,8 +378,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   v.seq_len = r.seq_len;
   v.layouts = outcome.layouts, v.fitting = outcome.fitting, v.evaluated = outcome.evaluated;
   const parallel::TimeModel model(architecture, r, q.machine);
-  for (const FoundLayout& f : outcome.best) v.best.push_back(ranked_layout(f, q, model));
-  for (const FoundLayout& f : outcome.pareto) v.pareto.push_back(ranked_layout(f, q, model));
+  rank(outcome, q, model, c.model, c.framework.empty(), request.top, v);
   // The default of 2,048 tokens is not in the run file, so a layout that is copied without it would be
   // another run.
   for (auto* rows : {&v.best, &v.pareto})
@@ -331,12 +398,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
         "skipped layouts can be neither among the fastest nor on the Pareto front; --every evaluates them "
         "too");
   for (const std::string& n : architecture.notes) v.notes.push_back(n);
-  if (!c.framework.empty())
-    v.notes.push_back(
-        fmt::format("search ranks layouts by the closed form of core/parallel, which does not describe {}; "
-                    "check a layout with "
-                    "`trainhost plan --for {}`",
-                    escaped(c.framework, 80), escaped(c.framework, 80)));
+  if (!v.best.empty()) v.notes.push_back(describe_times(c, v));
   if (!recipe.empty())
     v.notes.push_back(
         fmt::format("plan.fp8_recipe = {}: time is that of products in fp8{}; memory is that of products in "

@@ -19,6 +19,8 @@ struct RankedLayout {
   std::string offload;                                              // "" or "optimizer to cpu"
   std::uint64_t device_bytes = 0, host_bytes = 0;                   // of the pipeline stage with the most
   double step_seconds = 0, tokens_per_second = 0, utilization = 0;  // utilization: model FLOP/s over peak
+  bool simulated = false;          // step_seconds are those of the simulated step program
+  double closed_form_seconds = 0;  // by which the layout was found; step_seconds unless simulated
   std::vector<std::pair<std::string, double>>
       seconds;  // not overlapped seconds by cause ("compute", "bubble", ...); their sum is step_seconds
   std::vector<std::string> settings;  // for --set: "parallel.tensor=8", ...
@@ -33,6 +35,7 @@ struct SearchResult {
   std::uint64_t layouts = 0;         // in the search space
   std::uint64_t fitting = 0;         // of them, those that fit
   std::uint64_t evaluated = 0;       // of them, those that pruning did not skip
+  std::uint64_t simulated = 0;       // of the fastest and of the Pareto front by the closed form
   double seconds = 0;                // duration of the search
   std::vector<RankedLayout> best;    // fastest first
   std::vector<RankedLayout> pareto;  // least memory first; each one faster than all before it

@@ -52,10 +52,10 @@ std::string short_label(const planning::RankedLayout& r) {
 /// Position: bytes of the device that needs most and seconds per step. The tooltip holds what the label
 /// cannot.
 html::Dot dot(const planning::RankedLayout& r, std::string css) {
-  return {
-      static_cast<double>(r.device_bytes), r.step_seconds, std::move(css),
-      fmt::format("{}\n{} per device, {} per step\n{:.1f} % of peak", describe_layout(r),
-                  format_bytes(r.device_bytes), html::format_seconds(r.step_seconds), 100 * r.utilization)};
+  return {static_cast<double>(r.device_bytes), r.step_seconds, std::move(css),
+          fmt::format("{}\n{} per device, {} per step{}\n{:.1f} % of peak", describe_layout(r),
+                      format_bytes(r.device_bytes), html::format_seconds(r.step_seconds),
+                      r.simulated ? " (simulated)" : "", 100 * r.utilization)};
 }
 
 /// `best` is sorted by step time, so its first element is the answer. The second part states how many layouts
@@ -152,7 +152,8 @@ std::string rows(const std::vector<planning::RankedLayout>& all, std::string_vie
     if (!settings.empty()) settings += "</code>";
     // Sorting by a click reads the value attribute, so every number carries its unrounded value.
     t.row({fmt::format("<data value=\"{0}\">{0}</data>", i + 1), html::text(describe_layout(r)),
-           fmt::format("<data value=\"{}\">{}</data>", r.step_seconds, html::format_seconds(r.step_seconds)),
+           fmt::format("<data value=\"{}\">{}{}</data>", r.step_seconds, r.simulated ? "* " : "",
+                       html::format_seconds(r.step_seconds)),
            html::count(static_cast<std::uint64_t>(std::max(0.0, r.tokens_per_second))),
            fmt::format("<data value=\"{}\">{:.1f}</data>", r.utilization, 100 * r.utilization),
            html::bytes(r.device_bytes), r.host_bytes ? html::bytes(r.host_bytes) : "", settings});

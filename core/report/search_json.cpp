@@ -12,7 +12,8 @@ namespace {
 using Json = JsonValue;
 
 Json row_json(const planning::SearchResult& v, const planning::RankedLayout& r) {
-  // Exposed seconds by term (core/parallel/step_time.hpp); they sum to step_seconds.
+  // Exposed seconds by term (core/parallel/step_time.hpp, and the parts of step::SimulatedStep); they sum to
+  // step_seconds.
   Json seconds = Json::object();
   for (const auto& [name, s] : r.seconds) seconds[name] = s;
   return {{"tensor", r.tensor},
@@ -32,6 +33,8 @@ Json row_json(const planning::SearchResult& v, const planning::RankedLayout& r) 
           {"host_bytes", r.host_bytes},
           {"verdict", name(planning::verdict_of(true, true, v.host_budget_bytes ? 0 : r.host_bytes))},
           {"step_seconds", r.step_seconds},
+          {"time_from", r.simulated ? "simulation" : "closed form"},
+          {"closed_form_seconds", r.closed_form_seconds},
           {"tokens_per_second", r.tokens_per_second},
           {"utilization", r.utilization},
           {"seconds", std::move(seconds)},
@@ -59,6 +62,7 @@ std::string search_json(const planning::SearchResult& v) {
             {"layouts", v.layouts},
             {"evaluated", v.evaluated},
             {"fitting", v.fitting},
+            {"simulated", v.simulated},
             {"seconds", v.seconds},
             // "best": by time; "pareto": by memory, each faster than the one before.
             {"best", rows_json(v, v.best)},

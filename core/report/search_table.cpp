@@ -88,7 +88,8 @@ std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Te
                      std::to_string(r.expert), std::to_string(r.zero),
                      fmt::format("{} x {}", r.micro_batch, r.accumulate), recompute_text(r),
                      r.offload.empty() ? "-" : r.offload, format_bytes(r.device_bytes),
-                     r.host_bytes ? format_bytes(r.host_bytes) : "-", seconds_text(r.step_seconds),
+                     r.host_bytes ? format_bytes(r.host_bytes) : "-",
+                     (r.simulated ? "* " : "") + seconds_text(r.step_seconds),
                      fmt::format("{:.1f} %", 100 * r.utilization), largest_overheads(r)});
   for (const auto& row : cells) t.row(row);
   std::vector<std::size_t> drop;
@@ -145,7 +146,7 @@ std::string csv_line(const char* list, std::size_t rank, const planning::RankedL
   // One column per cause. All layouts of a search have the same causes in the same order; search_csv() takes
   // the headings from the first.
   for (const auto& [name, s] : r.seconds) line += fmt::format(",{}", s);
-  return line + "\n";
+  return line + fmt::format(",{},{}\n", r.simulated ? "simulation" : "closed form", r.closed_form_seconds);
 }
 
 }  // namespace
@@ -194,6 +195,7 @@ std::string search_csv(const planning::SearchResult& v) {
   // Without a result there are no causes, and only the fixed columns are written.
   if (!v.best.empty())
     for (const auto& [name, s] : v.best.front().seconds) out += "," + name + "_seconds";
+  if (!v.best.empty()) out += ",time_from,closed_form_seconds";
   out += "\n";
   for (std::size_t i = 0; i < v.best.size(); ++i) out += csv_line("best", i + 1, v.best[i]);
   for (std::size_t i = 0; i < v.pareto.size(); ++i) out += csv_line("pareto", i + 1, v.pareto[i]);

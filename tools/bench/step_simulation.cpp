@@ -34,8 +34,11 @@ step::StepRates rates_of(const JsonValue& v, std::uint32_t ranks) {
     const JsonValue* const measured = kinds->find(step::op_info(static_cast<step::OpKind>(k)).name);
     r.kinds[k] = rate_of(measured ? *measured : *other);
   }
-  r.between_s = number_of(v, "between_s"), r.latency_s = number_of(v, "latency_s");
-  r.gather_per_byte = number_of(v, "gather_per_byte"), r.reduce_per_byte = number_of(v, "reduce_per_byte");
+  r.between_s = number_of(v, "between_s"), r.data.latency_s = number_of(v, "latency_s");
+  r.data.all_reduce_latency_s = 2 * r.data.latency_s;
+  r.data.gather_per_byte = number_of(v, "gather_per_byte");
+  r.data.reduce_per_byte = number_of(v, "reduce_per_byte");
+  r.tensor = r.data;
   // With more ranks than cores some share a core, and the others wait for them.
   const double cores = number_of(v, "cores");
   r.cores = ranks <= cores ? cores / ranks : 1 / std::ceil(ranks / cores);

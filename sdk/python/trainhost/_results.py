@@ -299,8 +299,9 @@ class SweepResult:
 
 @dataclass(frozen=True)
 class Layout:
-    """A parallel layout: numbers of ranks, batch and recomputation, memory per device, seconds of a step. utilization:
-    model FLOP/s over the peak rate. settings: for the keys of plan()."""
+    """A parallel layout: numbers of ranks, batch and recomputation, memory per device, seconds of a step. time_from:
+    "simulation" (of trainhost's step program) or "closed form". utilization: model FLOP/s over the peak rate.
+    settings: for the keys of plan()."""
 
     tensor: int
     sequence: bool
@@ -319,6 +320,8 @@ class Layout:
     host_bytes: int
     verdict: str
     step_seconds: float
+    time_from: str
+    closed_form_seconds: float
     tokens_per_second: float
     utilization: float
     seconds: dict[str, float]
@@ -341,6 +344,7 @@ class SearchResult:
     layouts: int
     evaluated: int
     fitting: int
+    simulated: int
     seconds: float
     best: list[Layout]
     pareto: list[Layout]

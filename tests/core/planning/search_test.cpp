@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/parallel/rank_memory.hpp"
+#include "core/planning/simulate_layout.hpp"
 
 using namespace trainhost;
 
@@ -61,8 +62,13 @@ BOOST_AUTO_TEST_CASE(settings_of_every_row_reproduce_its_bytes_and_seconds) {
     const parallel::Times t =
         parallel::TimeModel(a, c.run, parallel::machine_of(*find_device_preset("h100-80gb"), c.run))
             .step(c.run);
-    BOOST_TEST(t.step == row.step_seconds);
-    BOOST_TEST(t.tokens_per_second == row.tokens_per_second);
+    BOOST_TEST(t.step == row.closed_form_seconds);
+    const auto simulated = planning::simulate_layout(
+        c.model, c.run, parallel::machine_of(*find_device_preset("h100-80gb"), c.run));
+    BOOST_TEST(row.simulated == simulated.has_value());
+    BOOST_TEST(row.step_seconds == (simulated ? simulated->seconds : t.step));
+    const double tokens = 32.0 * 4096;
+    BOOST_TEST(std::abs(row.tokens_per_second * row.step_seconds - tokens) < 1e-6 * tokens);
     BOOST_TEST(row.data * row.tensor * row.pipeline * row.context == 8u);
     BOOST_TEST(row.data * row.micro_batch * row.accumulate == 32u);
     BOOST_TEST(row.device_bytes <= v.budget_bytes);
@@ -81,6 +87,53 @@ BOOST_AUTO_TEST_CASE(best_rows_are_sorted_by_time_and_the_pareto_front_descends)
     BOOST_TEST(v.pareto[i - 1].step_seconds > v.pareto[i].step_seconds);
   }
   BOOST_TEST(v.pareto.back().step_seconds == v.best.front().step_seconds);
+}
+
+/// Fixes the keys that have no step program.
+const Overrides kWithProgram = {{"parallel.pipeline", "1"},          {"parallel.context", "1"},
+                                {"parallel.sequence", "false"},      {"train.recompute_every", "1"},
+                                {"plan.offload_weights", "none"},    {"plan.offload_optimizer", "none"},
+                                {"plan.offload_activations", "none"}};
+
+// The bounds hold for what was seen: 0.82 to 1.06 of it, on 8 to 512 GPUs. The step program
+// overlaps the sums of TP ranks with gradients of weights, and recomputes less than a whole forward pass.
+BOOST_AUTO_TEST_CASE(simulated_steps_are_near_the_closed_form_and_order_the_list) {
+  for (const std::uint32_t devices : {8u, 64u, 512u}) {
+    planning::SearchRequest q = request(devices, 1024);
+    q.top = 40;
+    const planning::SearchResult v = ask(kWithProgram, q);
+    BOOST_TEST(v.simulated > 10u);
+    double fastest = 1e9;
+    for (std::size_t i = 0; i < v.best.size(); ++i) {
+      const planning::RankedLayout& row = v.best[i];
+      if (i > 0) BOOST_TEST(v.best[i - 1].step_seconds <= row.step_seconds);
+      fastest = std::min(fastest, row.closed_form_seconds);
+      if (!row.simulated) continue;
+      const double ratio = row.step_seconds / row.closed_form_seconds;
+      BOOST_TEST((ratio > 0.8 && ratio < 1.1), devices << " devices: " << ratio << " TP " << row.tensor
+                                                       << " ZeRO " << row.zero << " acc " << row.accumulate);
+    }
+    // The fastest by simulation is among the fastest of the closed form.
+    BOOST_TEST(v.best.front().closed_form_seconds < 1.05 * fastest);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(layouts_without_a_step_program_keep_the_closed_form) {
+  const auto first_simulated = [](const Overrides& more, const std::string& model) {
+    Overrides all = kWithProgram;
+    for (const runfile::Override& o : more) {
+      std::erase_if(all, [&](const runfile::Override& had) { return had.key == o.key; });
+      all.push_back(o);
+    }
+    const planning::SearchResult v = ask(all, request(8, 32), model);
+    BOOST_REQUIRE(!v.best.empty());
+    return v.best.front().simulated;
+  };
+  BOOST_TEST(first_simulated({}, "llama-3-8b"));
+  BOOST_TEST(!first_simulated({}, "gpt2"));
+  BOOST_TEST(!first_simulated({{"parallel.pipeline", "2"}}, "llama-3-8b"));
+  BOOST_TEST(!first_simulated({{"plan.framework", "megatron"}}, "llama-3-8b"));
+  BOOST_TEST(!first_simulated({{"parallel.tensor", "2"}, {"optimizer.name", "adafactor"}}, "llama-3-8b"));
 }
 
 BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_result) {

@@ -23,14 +23,14 @@ planning::SearchResult sample() {
   r.micro_batch = 2, r.accumulate = 32;
   r.recompute = "full", r.recompute_every = 4, r.offload = "optimizer to cpu";
   r.device_bytes = 70'000'000'000, r.host_bytes = 5'000'000'000, r.step_seconds = 12.5,
-  r.tokens_per_second = 1e6, r.utilization = 0.423;
+  r.tokens_per_second = 1e6, r.utilization = 0.423, r.simulated = true, r.closed_form_seconds = 13;
   r.seconds = {{"compute", 9}, {"bubble", 2.5}, {"data", 1}};
   r.settings = {"--set parallel.tensor=8", "--set parallel.zero=1"};
   planning::SearchResult v;
   v.model = "gpt3", v.device = "h100-80gb", v.run_line = "bf16, adamw", v.devices = 512,
   v.budget_bytes = 80'000'000'000;
   v.global_batch = 1024, v.seq_len = 2048, v.layouts = 1'234'567, v.evaluated = 65'432, v.fitting = 321,
-  v.seconds = 0.0123;
+  v.simulated = 1, v.seconds = 0.0123;
   v.best = {r}, v.pareto = {r};
   v.assumptions = {"eight devices a node"}, v.notes = {"a note"};
   return v;
@@ -43,7 +43,7 @@ BOOST_AUTO_TEST_SUITE(search_results)
 BOOST_AUTO_TEST_CASE(the_table_has_counts_overheads_and_settings) {
   const std::string t = search_table(sample(), Terminal{});
   for (const char* part : {"512 x h100-80gb", "1,234,567 layouts", "65,432 evaluated", "321 of them fit",
-                           "full by 4", "optimizer to cpu", "12.50 s", "42.3 %", "bubble 20 %, data 8 %",
+                           "full by 4", "optimizer to cpu", "* 12.50 s", "42.3 %", "bubble 20 %, data 8 %",
                            "--set parallel.tensor=8 --set parallel.zero=1", "eight devices a node", "a note"})
     BOOST_TEST(text_has(t, part), part << " in\n" << t);
   planning::SearchResult none = sample();
@@ -107,6 +107,9 @@ BOOST_AUTO_TEST_CASE(json_contains_every_number_in_full) {
   BOOST_TEST(r["host_bytes"] == 5'000'000'000);
   BOOST_TEST(r["grad_accum"] == 32);
   BOOST_TEST(r["recompute_every"] == 4);
+  BOOST_TEST(r["time_from"] == "simulation");
+  BOOST_TEST(r["closed_form_seconds"] == 13.0);
+  BOOST_TEST(j["simulated"] == 1);
   BOOST_TEST(r["seconds"]["bubble"] == 2.5);
   BOOST_TEST(r["settings"][1] == "--set parallel.zero=1");
   BOOST_TEST(j["pareto"].size() == 1u);
