@@ -15,6 +15,8 @@ namespace {
 void require_records(const RecordToolOptions& o) {
   for (const std::filesystem::path& f : o.files) {
     refuse_tables(f);
+    if (std::error_code ec; std::filesystem::is_directory(f, ec))
+      throw usage_error("data file " + in_quotes(f) + " is a folder", "name the files in it");
     if (!is_record_file(f))
       throw usage_error("data file " + in_quotes(f) + " has no records; expected .jsonl, .json, .csv or .tsv",
                         "`trainhost data info` reports the tokens of texts and token files");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 
 namespace trainhost::records {
@@ -24,7 +25,7 @@ class CsvRecords final : public RecordReader {
       if (!read_row()) return false;
     } while (fields_.size() == 1 && fields_[0].empty());  // an empty line
     if (fields_.size() != header_.size())
-      fail("the row has " + std::to_string(fields_.size()) + " fields, but the header has " +
+      fail("the row has " + plural(fields_.size(), "field") + ", but the header has " +
                std::to_string(header_.size()),
            "a field that contains a separator, a quotation mark or an end of line must be quoted");
     JsonValue object = JsonValue::object();

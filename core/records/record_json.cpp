@@ -161,7 +161,8 @@ Record record_of(const JsonValue& object, const RecordKeys& k) {
   }
   throw JsonError(object.begin, "the record has " + keys_of(object) + "; expected one of " +
                                     quote(k.messages) + ", 'conversations', " + quote(k.prompt) + ", " +
-                                    quote(k.instruction) + ", " + quote(k.text));
+                                    quote(k.instruction) + ", " + quote(k.text) +
+                                    "; data.keys sets other names");
 }
 
 }  // namespace trainhost::records

@@ -171,8 +171,7 @@ void read_objects(RecordReader& reader, OnError on_error, RecordCounts& counts, 
   const bool all = counts.broken < RecordCounts::kListed;
   throw usage_error(
       (all ? counts.message() : "at least " + counts.message()),
-      "correct them, or leave them out: data.on_error = \"skip\" of a run file, --on-error skip "
-      "of `trainhost eval`");
+      "correct them, or leave them out: --set data.on_error=skip, or --on-error skip of `trainhost eval`");
 }
 
 void read_records(RecordReader& reader, const RecordKeys& keys, OnError on_error, RecordCounts& counts,

@@ -77,7 +77,8 @@ namespace {
 [[noreturn]] void reject_type(const Key& k, const Value& v) {
   // 1e3 is a float in TOML; the hint shows the same number as an integer.
   const bool is_integral = k.type == Type::kInteger && v.kind == Kind::kNumber &&
-                           v.number == std::floor(v.number) && std::abs(v.number) < 1e15;
+                           v.number == std::floor(v.number) && std::abs(v.number) < 1e15 &&
+                           v.number >= k.min && v.number <= k.max;
   throw usage_error(
       fmt::format("{} = {}: expected {}, got {}", k.name, written(v), accepted_values(k), kind_name(v)),
       is_integral ? fmt::format("write {:.0f}", v.number) : "", v.where);
@@ -115,6 +116,9 @@ void validate_size(const Key& k, const Value& v) {
   if (number) reject_value(k, v);
   if (v.kind != Kind::kText) reject_type(k, v);
   const auto bytes = parse_size(v.text);
+  // "24G" of a job script is nearly always meant in units of 1024.
+  if (!bytes && parse_size(v.text + "iB"))
+    reject_value(k, v, fmt::format("; did you mean \"{}iB\"?", v.text));
   if (!bytes || *bytes == 0) reject_value(k, v);
 }
 

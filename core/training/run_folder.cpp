@@ -50,6 +50,20 @@ bool has_finished_run(const fs::path& dir) {
   return is_present(dir / "summary.json") || is_present(dir / "model") || is_present(dir / "adapter");
 }
 
+/// A run replaces what an earlier one has left. Files of the same names in a folder that has no record of a
+/// run are of another program, or the user's own run.toml.
+void require_no_foreign_files(const fs::path& dir) {
+  if (is_present(dir / "environment.json") || is_present(dir / "status.json")) return;
+  const auto refuse = [&](const char* name) {
+    if (is_present(dir / name))
+      throw usage_error(fmt::format("{} has {}, which is not of a run, and a run would replace it",
+                                    escaped(dir.string(), 4096), name),
+                        "train into another --set output.dir=DIR, or move it away");
+  };
+  for (const char* name : kResults) refuse(name);
+  for (const char* name : kRecords) refuse(name);
+}
+
 /// runs/NAME, runs/NAME-2, ...: the last one that exists, or the first.
 struct Numbered {
   fs::path last, next;
@@ -133,6 +147,7 @@ RunFolder resume_or_start(const fs::path& dir, const runfile::OutputConfig& outp
     throw usage_error(fmt::format("{} has a finished run of {} steps and no checkpoint to continue from",
                                   escaped(dir.string(), 4096), *finished),
                       "replace it with --overwrite, or train into another --set output.dir=DIR");
+  require_no_foreign_files(dir);
   return {dir};
 }
 
@@ -142,7 +157,11 @@ RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolder
   require_usable_length(output.dir);
   Numbered dir{output.dir, output.dir};
   if (o.default_name) dir = numbered(output.dir);
-  if (o.overwrite || o.resume == Resume::kYes) return {dir.last, !o.overwrite};
+  if (o.resume == Resume::kYes && !o.overwrite) return {dir.last, true};
+  if (o.overwrite) {
+    require_no_foreign_files(dir.last);
+    return {dir.last};
+  }
   if (o.resume == Resume::kAuto) return resume_or_start(dir.last, output, o.steps);
   const std::string shown = escaped(dir.last.string(), 4096);
   if (has_finished_run(dir.last)) {
@@ -154,6 +173,7 @@ RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolder
     throw usage_error(
         shown + " has checkpoints of a run that did not finish",
         "continue it with --resume, replace it with --overwrite, or train into another --set output.dir=DIR");
+  require_no_foreign_files(dir.last);
   return {dir.last};
 }
 
@@ -184,7 +204,6 @@ void clear_run_folder(const fs::path& dir, bool resume) {
 }
 
 void record_start(const fs::path& dir, const std::string& run_file, const std::string& command_line) {
-  checkpoint::write_file_atomically(dir / "run.toml", run_file);
   utsname system{};
   ::uname(&system);
   std::error_code ec;
@@ -196,7 +215,9 @@ void record_start(const fs::path& dir, const std::string& run_file, const std::s
                  {"system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)},
                  {"processor", processor_name()}};
   j["variables"] = relevant_variables();
+  // First, because it marks the folder as that of a run (require_no_foreign_files()).
   checkpoint::write_file_atomically(dir / "environment.json", j.dump(2) + "\n");
+  checkpoint::write_file_atomically(dir / "run.toml", run_file);
 }
 
 }  // namespace trainhost::training

@@ -31,7 +31,8 @@ struct RunFolder {
 /// The folder that the run uses. A name that the user chose (output.dir) is used as it is. The default name
 /// gets a number if it has a finished run: runs/NAME, runs/NAME-2, runs/NAME-3; --resume takes the highest of
 /// them, and --overwrite replaces the highest. Throws usage_error if a chosen folder has a finished run, or
-/// any folder a run that --resume would continue, and neither --resume nor --overwrite is given.
+/// any folder a run that --resume would continue, and neither --resume nor --overwrite is given; and, whatever
+/// is given, if a run would replace a file in a folder that has no record of a run.
 RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& options);
 
 /// Removes what an earlier run left in the locked folder (checkpoints, model, summary.json, metrics.jsonl, tb;

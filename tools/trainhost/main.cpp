@@ -49,10 +49,14 @@ bool reader_closed_stdout() {
   return poll(&out, 1, 0) > 0 && (out.revents & POLLERR);
 }
 
-int report_failed_output(const std::string& why) {
+/// `error`: errno; 0: not known.
+int report_failed_output(int error) {
   if (reader_closed_stdout()) return static_cast<int>(Exit::kDone);
   return report(
-      run_error("cannot write to standard output" + (why.empty() ? "" : ": " + why), "is the disk full?"));
+      run_error("cannot write to standard output" + (error ? std::string(": ") + std::strerror(error) : ""),
+                error == EBADF                  ? "it is closed"
+                : error == 0 || error == ENOSPC ? "is the disk full?"
+                                                : ""));
 }
 
 /// Flushes the result and returns the exit code. A result that was not written completely is a failure,
@@ -64,8 +68,7 @@ int flush_and_exit_code(Exit code) {
   std::cout.flush();
   const bool complete = std::fflush(result_stream()) == 0 && !std::ferror(result_stream()) && std::cout;
   const int why = errno;
-  return complete || !result || reader_closed_stdout() ? static_cast<int>(code)
-                                                       : report_failed_output(why ? std::strerror(why) : "");
+  return complete || !result || reader_closed_stdout() ? static_cast<int>(code) : report_failed_output(why);
 }
 
 template <class A>
@@ -98,7 +101,7 @@ int run_command(int argc, char** argv) {
   } catch (const std::filesystem::filesystem_error& e) {
     return report(run_error(e.what()));
   } catch (const std::system_error& e) {  // fmt::print throws it when the output fails
-    return std::ferror(result_stream()) ? report_failed_output(e.code().message())
+    return std::ferror(result_stream()) ? report_failed_output(e.code().value())
                                         : report(run_error(e.what()));
   } catch (const std::exception& e) {
     return report(

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(the_first_ten_broken_records_are_listed) {
   BOOST_TEST(stop.error.find("at least 10 broken records:") == 0u, stop.error);
   BOOST_TEST(stop.error.find("f:19:10:") != std::string::npos);
   BOOST_TEST(stop.error.find("f:21:10:") == std::string::npos);
-  BOOST_TEST(stop.error.find("data.on_error = \"skip\"") != std::string::npos);
+  BOOST_TEST(stop.error.find("--set data.on_error=skip") != std::string::npos);
   const Result skip = read(text, RecordFormat::kJson, OnError::kSkip);
   BOOST_TEST(skip.error == "");
   BOOST_TEST(skip.records.size() == 15u);

@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(broken_records_are_listed_by_line_at_most_ten) {
   std::string lines = kChat + "{\"messages\":[{\"role\":\"user\"\n" + kChat + "{\"messages\":[]}\n";
   refused_data("two.jsonl", lines,
                {"2 broken records:", "two.jsonl:2:28: expected ',' or '}'",
-                "two.jsonl:4:13: 'messages' is empty", "data.on_error = \"skip\""});
+                "two.jsonl:4:13: 'messages' is empty", "--set data.on_error=skip"});
   for (int i = 0; i < 20; ++i) lines += "{\"messages\":5}\n";
   refused_data("many.jsonl", lines, {"at least 10 broken records:", "many.jsonl:12:13"});
   const Outcome listed = finetune(model, tmp / "bad/many.jsonl", {"--lora"});

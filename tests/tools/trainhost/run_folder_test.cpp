@@ -107,6 +107,30 @@ BOOST_AUTO_TEST_CASE(a_finished_run_in_a_named_folder_is_replaced_only_with_over
   BOOST_TEST(!fs::exists(tmp / "out/checkpoints/step-4"));
 }
 
+BOOST_AUTO_TEST_CASE(files_that_are_not_of_a_run_are_never_replaced) {
+  TemporaryDirectory tmp;
+  const auto kept = [&](const fs::path& name, const fs::path& file) {
+    tmp.write((name / file).string(), "mine");
+    for (const std::vector<std::string>& options : {std::vector<std::string>{}, {"--overwrite"}}) {
+      const Outcome r =
+          run_program(train(joined(tiny_model(), {"output.dir=" + (tmp.path() / name).string()}), options));
+      BOOST_TEST(r.code == 2, r.err);
+      BOOST_TEST(has(r.err, file.begin()->string() + ", which is not of a run"), r.err);
+    }
+    BOOST_TEST(read_file(tmp.path() / name / file) == "mine");
+  };
+  kept("other", "checkpoints/epoch-1.pt");
+  kept("board", "tb/events.out.tfevents.1.other");
+  kept("page", "report.html");
+  // A run file whose runs go beside it.
+  const std::string text = "# mine\n[train]\nsteps = 2\n[output]\ndir = \".\"\n";
+  tmp.write("own/run.toml", text);
+  const Outcome r = run_program({"train", (tmp / "own/run.toml").string()});
+  BOOST_TEST(r.code == 2, r.err);
+  BOOST_TEST(has(r.err, "run.toml, which is not of a run"), r.err);
+  BOOST_TEST(read_file(tmp / "own/run.toml") == text);
+}
+
 BOOST_AUTO_TEST_CASE(the_default_folder_of_a_finished_run_gets_a_number) {
   TemporaryDirectory tmp;
   RunOptions o;
@@ -127,6 +151,7 @@ BOOST_AUTO_TEST_CASE(an_interrupted_first_save_does_not_prevent_a_new_start) {
   const fs::path left = tmp / "out/checkpoints/step-1.tmp.0123456789abcdef";
   fs::create_directories(left);
   std::ofstream(tmp / "out/summary.json.tmp.0123456789abcdef") << "{";
+  tmp.write("out/environment.json", "{}\n");
   Outcome r = run_program(
       train(joined(tiny_model(), {"output.dir=" + (tmp / "out").string(), "output.checkpoint_every=2"})));
   BOOST_TEST(r.code == 0, r.err);
