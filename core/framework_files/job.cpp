@@ -150,13 +150,18 @@ bool is_replaced(const Rule& r, const Entry& e, const Job& job) {
                     e.value.where);
 }
 
+/// Whether a plan needs to know the value.
+bool matters(const Rule& r) {
+  return r.use != Use::kNoEffect && r.use != Use::kNotModelled && r.use != Use::kNeedsMore;
+}
+
 KeyUse apply(const Rule& r, const Entry& e, Job& job) {
-  const bool matters = r.use != Use::kNoEffect && r.use != Use::kNotModelled;
-  if (matters && is_unknown(e.value) && is_replaced(r, e, job)) return KeyUse::kUsed;
+  if (matters(r) && is_unknown(e.value) && is_replaced(r, e, job)) return KeyUse::kUsed;
   switch (r.use) {
     case Use::kNoEffect:
       return KeyUse::kWithoutEffect;
     case Use::kNotModelled:
+    case Use::kNeedsMore:
       return is_off(e.value, r.run_key) ? KeyUse::kWithoutEffect : KeyUse::kNotModelled;
     case Use::kCopy:  // the type is checked where the run file is, with the same position
       job.set(r.run_key, text_of(e), e);
@@ -295,10 +300,10 @@ void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& 
     } else if (e.value.kind != Value::Kind::kNull) {
       // A null value sets nothing. "auto" counts as used: the key is understood, another file gives its
       // value.
-      const bool left_open =
-          is_auto(*rule, e.value) && rule->use != Use::kNoEffect && rule->use != Use::kNotModelled;
+      const bool left_open = is_auto(*rule, e.value) && matters(*rule);
       key.use = left_open ? KeyUse::kUsed : apply(*rule, e, job);
       if (key.use == KeyUse::kNotModelled) key.note = rule->argument;
+      key.needs_more = key.use == KeyUse::kNotModelled && rule->use == Use::kNeedsMore;
       // A rule of its own may find out that it models a value in part only.
       if (!job.not_modelled.empty()) {
         key.use = KeyUse::kNotModelled;

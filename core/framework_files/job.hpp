@@ -82,6 +82,7 @@ enum class Use {
   kNoEffect,     // on memory
   kNotModelled,  // has an effect that plans do not know; `argument` says which. Values in `run_key`
                  // ("float32|auto") and those that switch it off have none
+  kNeedsMore,    // the same, and the run may need more memory than its plan
 };
 
 struct Rule {

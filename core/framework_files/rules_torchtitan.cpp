@@ -162,7 +162,7 @@ constexpr Rule kTorchtitan[] = {
     // What decides which layers a stage has, or how a batch is divided.
     {"parallelism.pipeline_parallel_*", Use::kNotModelled, "", "layers or sequences of the pipeline stages"},
     {"parallelism.module_fqns_per_model_part", Use::kNotModelled, "", "layers of the pipeline stages"},
-    {"parallelism.disable_loss_parallel", Use::kNotModelled, "", "each rank has all logits"},
+    {"parallelism.disable_loss_parallel", Use::kNeedsMore, "", "each rank has all logits"},
     {"parallelism.expert_tensor_parallel_degree", Use::kNotModelled, "1",
      "experts are sharded in another way"},
     {"experimental.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
@@ -192,8 +192,8 @@ constexpr Rule kTorchtitan[] = {
     {"compile.enable", Use::kWhenTrue, "plan.execution", "compile"},
     {"compile.components", Use::kCustom, "plan.cross_entropy", "", torchtitan_components},
     {"memory_estimation.disable_fake_mode", Use::kNoEffect},
-    {"fault_tolerance.semi_sync_method", Use::kNotModelled, "", "a second copy of the weights"},
-    {"encoder.*", Use::kNotModelled, "", "further models"},
+    {"fault_tolerance.semi_sync_method", Use::kNeedsMore, "", "a second copy of the weights"},
+    {"encoder.*", Use::kNeedsMore, "", "further models"},
 };
 /// Tables that do not concern the step, then single keys of tables whose others have rules above.
 constexpr const char* kTorchtitanWithoutEffect =

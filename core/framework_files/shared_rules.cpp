@@ -149,7 +149,7 @@ constexpr Rule kTrainingArguments[] = {
     {"torch_compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"torchdynamo", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"auto_find_batch_size", Use::kNotModelled, "", "the micro-batch may become smaller"},
-    {"label_smoothing_factor", Use::kNotModelled, "", "the loss keeps the logarithms of all probabilities"},
+    {"label_smoothing_factor", Use::kNeedsMore, "", "the loss keeps the logarithms of all probabilities"},
     {"half_precision_backend", Use::kNotModelled, "auto|cuda_amp", "mixed precision of apex"},
     {"fp16_backend", Use::kNotModelled, "auto|cuda_amp|amp", "mixed precision of apex"},
     {"ddp_bucket_cap_mb", Use::kCustom, "plan.ddp_bucket", "", set_ddp_bucket},

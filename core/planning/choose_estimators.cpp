@@ -18,6 +18,16 @@ constexpr int kBestMatch = 1000;  // highest value that match() returns
 /// No estimator matches: the model family is unknown, or no estimator plans this kind of run.
 Error no_estimator(const runfile::RunConfig& c, const std::vector<std::string>& estimators) {
   if (!model::known_family(c.model.family)) return model::unknown_family(c.model.family);
+  if (!c.run.trainable.empty())
+    for (const char* key : {"lora.modules_to_save", "train.only", "train.freeze"})
+      if (const auto given = c.given.find(key); given != c.given.end())
+        return usage_error(
+            fmt::format("no installed estimator {} plans {}",
+                        c.framework.empty() ? "of trainhost" : "of " + escaped(c.framework, 80), key),
+            c.framework.empty()
+                ? "leave it out"
+                : "leave it out for a plan without these gradients, or plan with --for trainhost",
+            given->second);
   return usage_error(
       fmt::format("no installed estimator plans this kind of run of the model family '{}'", c.model.family),
       fmt::format("installed estimators: {}; see trainhost plugins list", fmt::join(estimators, ", ")));
@@ -37,9 +47,7 @@ bool needs_program(const runfile::RunConfig& c) { return !c.run.trainable.empty(
 
 /// False for adapters that no step program trains, by settings that th_run does not have: its estimator
 /// cannot know them.
-bool has_program(const runfile::RunConfig& c) {
-  return !c.run.memory.adapts_head;
-}
+bool has_program(const runfile::RunConfig& c) { return !c.run.memory.adapts_head; }
 
 }  // namespace
 

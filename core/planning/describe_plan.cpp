@@ -94,8 +94,13 @@ std::string why_approximate(const runfile::RunConfig& c, const PlanRequest& requ
                             const MemoryReport& decides) {
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
   if (!c.framework.empty() || decides.claim == Claim::kExact || c.run.mode == RunMode::kInference ||
-      !trainable_family(c.model.family) || wanted.front() != "auto")
+      wanted.front() != "auto" || !model::known_family(c.model.family))
     return "";
+  if (!trainable_family(c.model.family))
+    return fmt::format(
+        "trainhost does not train the model family {}: the plan is that of a trainer like its "
+        "own; --for plans a framework's",
+        c.model.family);
   const PlannedOnly beyond = planned_only_setting(c.run);
   if (beyond.key.empty()) return "";
   return fmt::format(

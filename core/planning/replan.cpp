@@ -22,9 +22,6 @@ void pin_budgets(runfile::RunConfig& c, const Budgets& found) {
 /// and only if the last one (everything streamed, every layer recomputed) fits, so only that one is planned.
 constexpr const char *kModeSearchingTrainer = "cuda", *kLastMode = "streamed";
 
-/// The estimator that places step programs: a run whose placement::least_arena() exceeds the budget does not
-/// fit.
-
 RunSpec without_budgets(RunSpec run) {
   run.device_budget = run.host_budget = 0;
   return run;
@@ -59,7 +56,9 @@ Replanner::Replanner(RunSource source, plugin::Registry& registry, PlanRequest r
       registry_(registry),
       request_(std::move(request)),
       base_(std::move(base)),
-      decides_(std::move(decides)) {}
+      decides_(std::move(decides)),
+      closed_form_stands_in_(request_.estimators.empty() && base_.config.estimators.front() == "auto" &&
+                             !base_.config.framework.empty() && decides_ == kClosedFormEstimator) {}
 
 plugin::Registry& Replanner::registry_for(const runfile::RunConfig& c) {
   if (c.plugin_options == base_.config.plugin_options) return registry_;
@@ -80,8 +79,8 @@ bool Replanner::has_states_of_base(const runfile::RunConfig& c) const {
 /// Applies three shortcuts, each of which answers the same question with fewer plans: automatic recomputation
 /// is planned as full, automatic mode as its last mode, and a lower bound replaces a placement that cannot
 /// fit. `only_if_it_fits`: the caller does not need the bytes of a plan that does not fit.
-std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool other_device,
-                                                  bool only_if_it_fits) {
+std::optional<Estimate> Replanner::plan_by(const std::string& decides, runfile::RunConfig c,
+                                           bool other_device, bool only_if_it_fits) {
   // "auto" fits if and only if full recomputation fits.
   if (c.run.recompute == Recompute::kAuto || c.run.recompute == Recompute::kLayers)
     c.run.recompute = Recompute::kFull;
@@ -102,8 +101,8 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
       has_states_of_base(r.config))
     return std::nullopt;
   const bool decides_this =
-      !decides_.empty() && registry.estimator(decides_).match(r.config.model, r.config.run) > 0;
-  request.estimators = {decides_this ? decides_ : "auto"};
+      !decides.empty() && registry.estimator(decides).match(r.config.model, r.config.run) > 0;
+  request.estimators = {decides_this ? decides : "auto"};
   const std::string id = choose_estimators(r.config, registry, request).ids.front();
   const TrainerTraits traits = planned_traits(r, registry, request);
   const OnlyIfItFits scope(registry, only_if_it_fits && r.budgets.compute.known);
@@ -120,6 +119,19 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   Estimate e = estimate_run(r, registry, request, id, traits);
   cache_.push_back({id, r.config.model, without_budgets(r.config.run), traits, e.report});
   return e;
+}
+
+/// As make_plan() does it: the estimator of the framework may describe the variation although it has refused
+/// the base, and the closed form answers where it does not.
+std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool other_device,
+                                                  bool only_if_it_fits) {
+  if (!closed_form_stands_in_) return plan_by(decides_, std::move(c), other_device, only_if_it_fits);
+  try {
+    return plan_by("", c, other_device, only_if_it_fits);
+  } catch (const plugin::PluginError& e) {
+    if (e.status() != "unsupported") throw;
+    return plan_by(decides_, std::move(c), other_device, only_if_it_fits);
+  }
 }
 
 const Replanner::CachedReport* Replanner::find_cached(const ResolvedRun& r, const std::string& id,

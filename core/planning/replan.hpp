@@ -62,6 +62,8 @@ class Replanner {
     MemoryReport report;
   };
   std::optional<Estimate> plan_variation(runfile::RunConfig c, bool other_device, bool only_if_it_fits);
+  std::optional<Estimate> plan_by(const std::string& decides, runfile::RunConfig c, bool other_device,
+                                  bool only_if_it_fits);
   const CachedReport* find_cached(const ResolvedRun& r, const std::string& id,
                                   const TrainerTraits& traits) const;
   bool has_states_of_base(const runfile::RunConfig& c) const;
@@ -72,6 +74,7 @@ class Replanner {
   PlanRequest request_;
   ResolvedRun base_;
   std::string decides_;
+  bool closed_form_stands_in_;  // the estimator of the framework has refused the base, so decides_ answered
   std::uint64_t planned_ = 0, states_ = 0;
   std::vector<CachedReport> cache_;
   std::vector<Settings> refused_;

@@ -52,16 +52,23 @@ const char* word_of(KeyUse use) {
 
 }  // namespace
 
+std::string needs_more_text(const std::vector<FileKey>& keys) {
+  std::string out;
+  for (const FileKey& k : keys)
+    if (k.needs_more)
+      out += (out.empty() ? "not planned, and may need more memory: " : ", ") + escaped(k.key, 80);
+  return out;
+}
+
 void add_file_keys(JsonValue& document, const std::vector<FileKey>& keys) {
   if (keys.empty()) return;
   JsonValue list = JsonValue::array();
-  for (const FileKey& k : keys)
-    list.push_back({{"key", k.key},
-                    {"value", k.value},
-                    {"file", k.where.file},
-                    {"line", k.where.line},
-                    {"use", word_of(k.use)},
-                    {"note", k.note}});
+  for (const FileKey& k : keys) {
+    JsonValue key = {{"key", k.key},         {"value", k.value},      {"file", k.where.file},
+                     {"line", k.where.line}, {"use", word_of(k.use)}, {"note", k.note}};
+    if (k.needs_more) key["needs_more"] = true;
+    list.push_back(std::move(key));
+  }
   document["file_keys"] = std::move(list);
 }
 
@@ -71,7 +78,8 @@ std::vector<std::string> file_keys_sentences(const std::vector<FileKey>& keys) {
   if (const std::string rest = keys_of(keys, KeyUse::kWithoutEffect); !rest.empty())
     out.push_back("without effect on memory: " + rest);
   for (const FileKey& k : keys)
-    if (k.use == KeyUse::kNotModelled) out.push_back("not modelled: " + one_key(k));
+    if (k.use == KeyUse::kNotModelled)
+      out.push_back((k.needs_more ? "not modelled, may need more: " : "not modelled: ") + one_key(k));
   for (const FileKey& k : keys)
     if (k.use == KeyUse::kNotUnderstood) out.push_back("not understood: " + one_key(k));
   return out;

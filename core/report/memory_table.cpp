@@ -117,6 +117,7 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
     out +=
         line("  budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits") +
         (unjudged.empty() ? "" : line("  " + unjudged));
+  if (const std::string more = needs_more_text(v.file_keys); !more.empty()) out += line("  " + more);
   if (v.unjudged_host(e)) out += line(std::string("  ") + kHostBudgetHint);
   if (v.host_budget_known())
     out += line("  host memory " + compared_with(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t));

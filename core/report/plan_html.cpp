@@ -68,6 +68,7 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
   if (e.fits && v.budget_known && !unjudged.empty()) page.answer += "; " + unjudged;
+  if (const std::string more = needs_more_text(v.file_keys); !more.empty()) page.answer += "; " + more;
   // Changes are sorted by cost, so the first one is the cheapest.
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
   page.detail =

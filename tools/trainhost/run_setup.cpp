@@ -115,10 +115,23 @@ static runfile::RunConfig load_framework_files(const CommonArguments& a, const f
   return c;
 }
 
+/// --device=A and --set memory.device=B: neither may win without a word. `options`: --device and the like.
+static void require_agreement(const std::vector<runfile::Override>& sets,
+                              const std::vector<runfile::Override>& options) {
+  for (const runfile::Override& option : options)
+    for (const runfile::Override& set : sets)
+      if (!option.option.empty() && set.key == option.key && set.value != option.value &&
+          option.option.starts_with("--"))
+        throw usage_error(fmt::format("{}={} and --set {}={} disagree", option.option,
+                                      escaped(option.value, 80), set.key, escaped(set.value, 80)),
+                          "give one of them");
+}
+
 static runfile::RunConfig load_run_or_model(const CommonArguments& a,
                                             const std::vector<runfile::Override>& more,
                                             const std::set<std::string>& open) {
   std::vector<runfile::Override> all = overrides(a);
+  require_agreement(all, more);
   all.insert(all.end(), more.begin(), more.end());
   if (!a.model.empty() && !a.run_file.empty())
     throw usage_error("--model and a run file are both given", "give one of them");

@@ -73,11 +73,17 @@ std::string runtime_source(const Options& o) {
   return o.runtime_given ? "plan.runtime" : "assumed; plan.runtime replaces it";
 }
 
+/// Tensors of one name and size, such as the chunks of a loss, are one item: "NAME 8 x 250 MiB".
 std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Peak& peak) {
   std::string text = "Largest tensors at the peak: ";
-  for (std::size_t i = 0; i < peak.largest.size(); ++i) {
+  for (std::size_t i = 0, next; i < peak.largest.size(); i = next) {
     const frameworks::TraceStorage& s = trace.storages[peak.largest[i]];
-    text += (i ? "; " : "") + trace.name_of(s) + " " + format_bytes(s.bytes);
+    const auto is_equal = [&](const frameworks::TraceStorage& o) {
+      return o.bytes == s.bytes && trace.name_of(o) == trace.name_of(s);
+    };
+    for (next = i + 1; next < peak.largest.size() && is_equal(trace.storages[peak.largest[next]]);) ++next;
+    text += (i ? "; " : "") + trace.name_of(s) + " " +
+            (next - i > 1 ? std::to_string(next - i) + " x " : "") + format_bytes(s.bytes);
   }
   return text + ".";
 }

@@ -101,6 +101,16 @@ BOOST_AUTO_TEST_CASE(changes_of_a_run_in_pytorch_fit_when_applied) {
   changes_fit(states, {}, plan_json(states), 1);
 }
 
+BOOST_AUTO_TEST_CASE(changes_have_the_bytes_of_the_estimator_that_plans_them) {
+  // FSDP2 of one device has no replay, so the closed form answers; that of 16 devices has one.
+  const std::vector<std::string> arguments = {"--model=llama-3-8b", "--device=v100-32gb", "--for=torchtitan"};
+  const Json j = plan_json(arguments);
+  BOOST_TEST(j["estimates"][0]["estimator"] == "transformer");
+  changes_fit(arguments, {}, j, 3);
+  BOOST_TEST(std::ranges::any_of(j["changes"], [](const Json& c) { return c["estimator"] == "pytorch"; }),
+             j["changes"].dump());
+}
+
 BOOST_AUTO_TEST_CASE(recomputation_that_is_described_with_data_ranks_only_is_suggested_with_them) {
   // litgpt recomputes layers under FSDP only, so recomputation alone is refused.
   const Json j = plan_json({"--model=llama-3-8b", "--device=h100-80gb", "--for=litgpt"},

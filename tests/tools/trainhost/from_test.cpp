@@ -47,6 +47,29 @@ BOOST_AUTO_TEST_CASE(files_that_quantize_the_weights_are_planned_by_the_replay) 
   }
 }
 
+BOOST_AUTO_TEST_CASE(the_verdict_names_what_is_not_planned_and_may_need_more_memory) {
+  Job job;
+  const std::string model =
+      "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 1024\nmicro_batch_size: 1\nadapter: qlora\n"
+      "load_in_4bit: true\nlora_r: 16\nlora_target_linear: true\ngradient_checkpointing: true\nbf16: true\n";
+  std::ofstream(job.folder.path() / "axolotl.yaml")
+      << model << "lora_modules_to_save: [embed_tokens, lm_head]\nrl: dpo\noptimizer: paged_adamw_8bit\n";
+  std::ofstream(job.folder.path() / "plain.yaml") << model << "lora_modules_to_save:\n";
+  Outcome r = job.run({"plan", "--from", "axolotl.yaml", "--device=rtx-4090"});
+  BOOST_TEST(has(r.out,
+                 "fits in 23.6 GiB (rtx-4090)\n  not planned, and may need more memory: "
+                 "lora_modules_to_save, rl\n"),
+             r.out);
+  BOOST_TEST(has(r.out, "not modelled, may need more: axolotl.yaml:11 rl = \"dpo\""), r.out);
+  r = job.run({"plan", "--from", "axolotl.yaml", "--device=rtx-4090", "--json"});
+  const auto plan = nlohmann::json::parse(r.out);
+  int more = 0;
+  for (const auto& key : plan["file_keys"]) more += key.contains("needs_more");
+  BOOST_TEST(more == 2);
+  r = job.run({"plan", "--from", "plain.yaml", "--device=rtx-4090"});
+  BOOST_TEST(!has(r.out, "may need more"), r.out);
+}
+
 BOOST_AUTO_TEST_CASE(a_plan_lists_every_key_of_the_files) {
   Job job;
   const Outcome r = job.run({"plan", "--from", "train.yaml", "ds.json", "--device=h100-80gb"});
