@@ -121,10 +121,9 @@ constexpr Rule kAxolotl[] = {
     {"peft_use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"peft_layers_to_transform", Use::kNotModelled, "", "adapters in some layers only"},
     {"lora_modules_to_save", Use::kNeedsMore, "", "modules that are trained whole beside the adapters"},
-    // axolotl also switches these on by itself; not counting them is an upper bound.
-    {"lora_mlp_kernel", Use::kNotModelled, "", kKernels},
-    {"lora_qkv_kernel", Use::kNotModelled, "", kKernels},
-    {"lora_o_kernel", Use::kNotModelled, "", kKernels},
+    {"lora_mlp_kernel", Use::kChoice, "@kernel_mlp", "true=mlp|false=none"},
+    {"lora_qkv_kernel", Use::kChoice, "@kernel_qkv", "true=qkv|false=none"},
+    {"lora_o_kernel", Use::kChoice, "@kernel_o", "true=o|false=none"},
     {"lora_embedding_kernel", Use::kNotModelled, "", kKernels},
     {"unsloth_*", Use::kNotModelled, "", kKernels},
     {"liger_fused_linear_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "liger"},
@@ -289,6 +288,34 @@ void axolotl_liger(Job& job) {
   job.erase_if([](const std::string& key) { return key.starts_with("@liger_"); });
 }
 
+/// check_auto_enable_lora_kernels(): axolotl switches its kernels of adapters on unless the file has a key of
+/// one of them, the base is in 8 bits, or it trains by another method or with code of the model.
+void axolotl_adapter_kernels(Job& job, const Entries& entries) {
+  std::string kernels;
+  const Given* from = nullptr;
+  for (const char* name : {"mlp", "qkv", "o"})
+    if (const Given* given = job.find(std::string("@kernel_") + name)) {
+      from = given;
+      if (given->value != "none") kernels += (kernels.empty() ? "" : ",") + given->value;
+    }
+  if (job.find("@adapter")) {
+    using Kind = runfile::Value::Kind;
+    const Given* base = job.find("lora.base");
+    const auto off = std::ranges::find_if(entries, [&](const Entry& e) {
+      const runfile::Value& v = e.value;
+      if (e.key == "rl") return v.kind == Kind::kText && !v.text.empty();
+      if (e.key == "lora_embedding_kernel") return v.kind == Kind::kBool;
+      if (e.key == "load_in_8bit") return base && base->value == "int8";
+      return e.key == "trust_remote_code" && v.kind == Kind::kBool && v.boolean;
+    });
+    if (from)
+      job.set_default("plan.adapter_kernels", kernels.empty() ? "none" : kernels, Given(*from));
+    else if (off != entries.end())
+      job.set_default("plan.adapter_kernels", "none", *off);
+  }
+  job.erase_if([](const std::string& key) { return key.starts_with("@kernel_"); });
+}
+
 void axolotl_ranks(Job& job, const Entries& entries) {
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
@@ -324,6 +351,7 @@ void read_axolotl(const Entries& entries, Job& job) {
   else if (const Given* plugin = job.find("@cut_cross_entropy"))
     job.set_default("plan.cross_entropy", "cut", *plugin);
   axolotl_liger(job);
+  axolotl_adapter_kernels(job, entries);
   axolotl_ranks(job, entries);
   for (const char* key : {"@cut_loss", "@cut_cross_entropy", "@adapter", "@all_linear", "@fp16", "@not_bf16",
                           "@shard", "@replicate"})

@@ -4,9 +4,12 @@
 // decoder_gpt2.cpp.
 #include "core/frameworks/decoder.hpp"
 
+#include <algorithm>
+#include <array>
 #include <tuple>
 #include <utility>
 
+#include "core/frameworks/adapter_kernels.hpp"
 #include "core/frameworks/cut_loss.hpp"
 #include "core/frameworks/liger.hpp"
 
@@ -383,6 +386,32 @@ AttentionOutputs Decoder::attended(const Tensor& x, const LayerWeights& w, const
   return out;
 }
 
+namespace {
+
+bool all_adapted(std::initializer_list<const LinearWeights*> layers) {
+  return std::ranges::all_of(layers, [](const LinearWeights* w) { return static_cast<bool>(w->lora_a); });
+}
+
+AdaptedWeights for_kernel(const LinearWeights& w) { return {w.weight, w.quantized, w.lora_a, w.lora_b}; }
+
+}  // namespace
+
+/// The input of a kernel's adapters after dropout; none without dropout.
+Tensor Decoder::dropped(const LinearWeights& w, const Tensor& x) {
+  const ModuleScope scope(t_, w.adapter.dropout);
+  return s_.lora_dropout > 0 ? dropout(t_, x, s_.lora_dropout) : Tensor();
+}
+
+std::array<Tensor, 3> Decoder::query_key_value(const LayerWeights& w, const Tensor& x) {
+  if (!s_.adapter_kernels.qkv || !all_adapted({&w.q, &w.k, &w.v})) {
+    Tensor q = run(w.q, x), k = run(w.k, x), v = run(w.v, x);
+    return {std::move(q), std::move(k), std::move(v)};
+  }
+  const Tensor after_dropout = dropped(w.q, x);
+  const ModuleScope scope(t_, "self_attn.qkv");
+  return axolotl_qkv(t_, x, after_dropout, {for_kernel(w.q), for_kernel(w.k), for_kernel(w.v)});
+}
+
 AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, const Context& context) {
   const auto heads_first = [&](const Tensor& flat, std::int64_t heads) {
     return transpose(t_, view(t_, flat, {batch_, sequence_, heads, w.head_dim}), 1, 2);
@@ -395,6 +424,21 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
     in.q = heads_first(slice(t_, fused, -1, q), w.heads);
     in.k = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
     in.v = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
+  } else if (s_.adapter_kernels.qkv || s_.adapter_kernels.output) {
+    // patch_self_attn_lora(): all three products come before the norms.
+    {
+      const std::array<Tensor, 3> parts = query_key_value(w, x);
+      in.q = heads_first(parts[0], w.heads);
+      in.k = heads_first(parts[1], w.kv_heads);
+      in.v = heads_first(parts[2], w.kv_heads);
+    }
+    if (w.q_norm && !gemma_) {
+      in.q = transpose(t_, norm(transpose(t_, in.q, 1, 2), w.q_norm, "self_attn.q_norm"), 1, 2);
+      in.k = transpose(t_, norm(transpose(t_, in.k, 1, 2), w.k_norm, "self_attn.k_norm"), 1, 2);
+    } else if (w.q_norm) {
+      in.q = norm(in.q, w.q_norm, "self_attn.q_norm");
+      in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
+    }
   } else {
     in.q = heads_first(run(w.q, x), w.heads);
     if (w.q_norm && !gemma_)
@@ -424,7 +468,13 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   AttentionOutputs out =
       s_.attention == AttentionKernel::kEager ? eager_attention(t_, in) : sdpa_attention(t_, in);
   out.output = reshape(t_, out.output, {batch_, sequence_, w.heads * w.head_dim});
-  out.output = run(w.o, out.output);
+  if (s_.adapter_kernels.output && w.o.lora_a) {
+    const Tensor after_dropout = dropped(w.o, out.output);
+    const ModuleScope scope(t_, w.o.module);
+    out.output = axolotl_output(t_, out.output, after_dropout, for_kernel(w.o));
+  } else {
+    out.output = run(w.o, out.output);
+  }
   return out;
 }
 
@@ -435,6 +485,11 @@ Tensor Decoder::activated(const Tensor& x) {
 Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
   // down_proj(act_fn(gate_proj(x)) * up_proj(x)): saved are gate, act_fn(gate), up and their product, [N, I]
   // each.
+  if (s_.adapter_kernels.mlp && all_adapted({&w.gate, &w.up, &w.down})) {
+    const Tensor after_dropout = dropped(w.gate, x);
+    const ModuleScope scope(t_, "mlp");
+    return axolotl_mlp(t_, x, after_dropout, {for_kernel(w.gate), for_kernel(w.up), for_kernel(w.down)});
+  }
   Tensor product;
   Tensor half;  // Phi-3's variable `gate`, a view that keeps the fused output until the function returns
   if (w.gate_up.weight) {

@@ -2,6 +2,7 @@
 // of the Python code, because their lifetimes are part of the memory. Other frameworks' models:
 // decoder_*.hpp; their steps: training_step.hpp.
 #pragma once
+#include <array>
 #include <functional>
 #include <optional>
 #include <set>
@@ -99,6 +100,8 @@ class Decoder : public StepModel {
   Tensor base_product(const LinearWeights& w, const Tensor& x);
   Tensor adapted(const LinearWeights& w, const Tensor& x);
   Tensor adapted_4bit(const LinearWeights& w, const Tensor& x);
+  Tensor dropped(const LinearWeights& w, const Tensor& x);
+  std::array<Tensor, 3> query_key_value(const LayerWeights& w, const Tensor& x);
   AttentionOutputs attended(const Tensor& x, const LayerWeights& w, const Context& context);
   AttentionOutputs attention(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor rotated(const Tensor& x, const Rotary& rotary);

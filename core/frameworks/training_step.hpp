@@ -67,6 +67,13 @@ struct LigerKernels {
   bool operator==(const LigerKernels&) const = default;
 };
 
+/// Functions of axolotl that replace the modules of peft where each of their matrices has an adapter, on one
+/// device or under DDP.
+struct AdapterKernels {
+  bool mlp = false, qkv = false, output = false;
+  bool operator==(const AdapterKernels&) const = default;
+};
+
 struct StepSettings {
   std::uint32_t batch = 1, sequence = 1, accumulate = 1;  // sequences, tokens, micro-batches
   Element weights = Element::kF32;
@@ -92,6 +99,7 @@ struct StepSettings {
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
   Element adapters = Element::kF32;               // over weights of bitsandbytes
   LigerKernels liger;
+  AdapterKernels adapter_kernels;
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
   DdpPolicy ddp;
   FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights

@@ -137,6 +137,7 @@ constexpr Key kKeys[] = {
     {"plan.optimizer_implementation", Type::kChoice, "", 0, 0, "foreach|fused|for-loop", "\"fused\"", "foreach | fused | for-loop: the framework's implementation of the optimizer; default: its own default"},
     {"plan.checkpoint_reentrant", Type::kBool, "", 0, 0, "", "true", "the checkpoints of recomputed layers are reentrant (use_reentrant of torch.utils.checkpoint): each layer is recomputed to its end; default: true under axolotl and llama-factory, else false"},
     {"plan.liger_kernels", Type::kText, "", 0, 0, "", "\"rope,rms_norm,swiglu\"", "kernels of Liger in the layers: any of rope, rms_norm and swiglu, separated by commas, or none; default: all with plan.cross_entropy = \"liger\" (use_liger_kernel of TrainingArguments), else none, and none under axolotl"},
+    {"plan.adapter_kernels", Type::kText, "", 0, 0, "", "\"mlp,qkv,o\"", "kernels of axolotl that compute adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel): any of mlp, qkv and o, separated by commas, or none; default: all under axolotl, which switches them on by itself"},
     {"plan.optimizer_in_backward", Type::kBool, "", 0, 0, "", "true", "a parameter is updated, and its gradient freed, when its gradient is complete; default: false"},
     {"plan.optimizer_paged", Type::kBool, "", 0, 0, "", "true", "bitsandbytes' paged optimizer: large moments are not memory of PyTorch's allocator; default: false"},
     {"plan.allocator", Type::kText, "", 0, 0, "", "\"expandable_segments:True\"", "settings of PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF"},

@@ -51,6 +51,7 @@ class Case:
     reentrant: bool | None = None  # kind of the checkpoints; None: not
     liger: bool | None = None      # liger.py; None: no kernels of Liger
     cut: bool | None = None        # cut.py; None: no Cut Cross Entropy
+    axolotl: list | None = None    # adapter_kernels.py; None: not trained by axolotl
 
     @staticmethod
     def from_json(record: dict):
@@ -498,3 +499,21 @@ def draw_eight_bit(seed: int, number: int) -> Case:
     case = draw(f"{seed}/eight", number)
     return dataclasses.replace(case, optimizer="adamw-8bit", lora=0, lora_targets="", lora_dropout=0.0, batch=1,
                                sequence=between(r, 8, 64))
+
+
+AXOLOTL_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3")
+
+
+def draw_axolotl(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters that kernels of axolotl compute, over weights in 4 bits or in bf16, under autocast.
+    Half of the cases have few tokens."""
+    r = random.Random(f"axolotl/{seed}/{number}")
+    family, turn = AXOLOTL_FAMILIES[number % len(AXOLOTL_FAMILIES)], number // len(AXOLOTL_FAMILIES)
+    case = draw_quantized(f"{seed}/axolotl", turn * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index(family))
+    quantized = dict(case.quantized, type="nf4", prepared=False, autocast=True) if (turn + number) % 2 else None
+    checkpoint = r.random() < 0.5
+    kernels = ["mlp", "qkv", "o"] if r.random() < 0.6 else r.choice([["mlp"], ["qkv"], ["o"], ["mlp", "o"], []])
+    return dataclasses.replace(
+        case, axolotl=kernels, quantized=quantized, precision="bf16", checkpoint=checkpoint, window=0,
+        optimizer=OPTIMIZERS[number % 3], lora_targets="all" if r.random() < 0.7 else "qv",
+        reentrant=True if checkpoint and r.random() < 0.6 else None)

@@ -5,6 +5,7 @@ from unittest import mock
 import torch
 import transformers
 
+import adapter_kernels
 import cut
 import liger
 import quantized
@@ -76,6 +77,8 @@ def build(c: Case) -> torch.nn.Module:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": bool(c.reentrant)})
     if c.lora:
         model = add_lora(model, c)
+    if c.axolotl is not None:
+        model = adapter_kernels.applied(model, c)
     return model.train()
 
 

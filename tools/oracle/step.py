@@ -45,7 +45,7 @@ def optimizer_of(c: Case, model):
 
 def mixed(c: Case):
     """The context of the forward pass; that of litgpt does not hold its loss."""
-    if (c.precision == "autocast" and c.litgpt is None) or (c.quantized and c.quantized["autocast"]):
+    if (c.precision == "autocast" and c.litgpt is None) or (c.quantized and c.quantized["autocast"]) or c.axolotl is not None:
         return torch.autocast("cpu", dtype=torch.bfloat16)
     return contextlib.nullcontext()
 

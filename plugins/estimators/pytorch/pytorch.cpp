@@ -5,6 +5,8 @@
 // settings.cpp, report.cpp.
 #include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <utility>
 
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
@@ -25,7 +27,7 @@ families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gp
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "checkpoint_reentrant", "liger_kernels",
+  "checkpoint_reentrant", "liger_kernels", "adapter_kernels",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
@@ -125,6 +127,23 @@ void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
   o.reentrant = given.flag("checkpoint_reentrant", false);
 }
 
+/// text: names separated by commas, each of which switches a kernel on.
+void switch_on(const std::string& key, const std::string& text,
+               std::initializer_list<std::pair<std::string_view, bool*>> kernels) {
+  for (std::size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    const auto* kernel = std::ranges::find(kernels, name, &std::pair<std::string_view, bool*>::first);
+    if (kernel == kernels.end()) {
+      std::string names;
+      for (const auto& [other, on] : kernels) names += std::string(other) + ", ";
+      throw abi::StatusError(TH_E_ARG, "plan." + key + ": '" + name + "' is none of its kernels",
+                             names + "separated by commas, or none");
+    }
+    *kernel->second = true;
+  }
+}
+
 /// Kernels of Liger, as TrainingArguments switch them on (use_liger_kernel): all of them, unless they are
 /// named. axolotl has a key for each.
 void set_liger_options(const rules::Options& given, const std::optional<std::string>& loss,
@@ -139,18 +158,22 @@ void set_liger_options(const rules::Options& given, const std::optional<std::str
   const bool usual = o.liger.loss && o.name != "axolotl";
   o.liger.rotary = o.liger.norms = o.liger.swiglu = usual && !text;
   if (!text || *text == "none") return;
-  for (std::size_t begin = 0, end; begin <= text->size(); begin = end + 1) {
-    end = std::min(text->find(',', begin), text->size());
-    const std::string name = text->substr(begin, end - begin);
-    bool* const kernel = name == "rope"       ? &o.liger.rotary
-                         : name == "rms_norm" ? &o.liger.norms
-                         : name == "swiglu"   ? &o.liger.swiglu
-                                              : nullptr;
-    if (!kernel)
-      throw abi::StatusError(TH_E_ARG, "plan.liger_kernels: '" + name + "' is none of its kernels",
-                             "rope, rms_norm and swiglu, separated by commas, or none");
-    *kernel = true;
-  }
+  switch_on("liger_kernels", *text,
+            {{"rope", &o.liger.rotary}, {"rms_norm", &o.liger.norms}, {"swiglu", &o.liger.swiglu}});
+}
+
+/// Kernels of axolotl for adapters. It switches all of them on by itself.
+void set_adapter_kernel_options(const rules::Options& given, pytorch::Options& o) {
+  const auto text = given.text("adapter_kernels");
+  frameworks::AdapterKernels& k = o.adapter_kernels;
+  k.mlp = k.qkv = k.output = o.name == "axolotl" && !text;
+  if (!text) return;
+  if (o.name != "axolotl")
+    throw abi::StatusError(TH_E_ARG, "plan.adapter_kernels of " + o.name + ": they are kernels of axolotl",
+                           "leave it out");
+  o.adapter_kernels_given = true;
+  if (*text == "none") return;
+  switch_on("adapter_kernels", *text, {{"mlp", &k.mlp}, {"qkv", &k.qkv}, {"o", &k.output}});
 }
 
 /// Products of Megatron-LM in 8 or 4 bits. compute_capability: of memory.device, from the host.
@@ -228,6 +251,7 @@ pytorch::Options options_of(const th_host* host) {
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"chunked\" of " +
                       framework + ": it is a loss of torchtune");
   set_liger_options(given, loss, o);
+  set_adapter_kernel_options(given, o);
   o.cut_loss = loss == "cut";
   if ((o.cut_loss || loss == "liger") && o.framework != pytorch::Framework::kPlain)
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss + "\" of " +

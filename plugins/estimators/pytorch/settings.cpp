@@ -169,6 +169,41 @@ void set_cut_loss(const model::Architecture& a, const RunSpec& r, const Options&
   notes.push_back("Cut Cross Entropy (fork of axolotl, June 2026): no logits are materialised.");
 }
 
+/// Kernels of axolotl, when the types of the weights are known. It switches them on by itself, so a run that
+/// they do not describe is planned without them unless they were asked for.
+void set_adapter_kernels(const model::Architecture& a, const RunSpec& r, const Options& o,
+                         frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  const frameworks::AdapterKernels& asked = o.adapter_kernels;
+  if (!adapts(r) || !(asked.mlp || asked.qkv || asked.output)) return;
+  constexpr std::string_view kCompared[] = {"gemma2",  "gemma3", "gemma3_text", "llama",
+                                            "mistral", "qwen2",  "qwen3"};
+  const char* what = "kernels of axolotl for adapters";
+  std::string reason;
+  if (std::ranges::find(kCompared, a.family) == std::end(kCompared))
+    reason = "their step in the family '" + a.family + "' was not compared with PyTorch";
+  else if (s.weights == Element::kF32)
+    reason = "with norms in f32 they were not compared";
+  if (!reason.empty()) {
+    if (o.adapter_kernels_given) reject(what, reason, "leave plan.adapter_kernels out");
+    notes.push_back("Planned without the kernels of axolotl for adapters, which keep less: " + reason +
+                    " (plan.adapter_kernels).");
+    return;
+  }
+  // apply_lora_kernel_patches(): each kernel needs an adapter on all of its matrices.
+  constexpr std::uint32_t kMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown,
+                          kQkv = frameworks::kLoraQ | frameworks::kLoraK | frameworks::kLoraV;
+  const auto all = [&](std::uint32_t targets) { return (r.lora_targets & targets) == targets; };
+  s.adapter_kernels = asked;
+  std::string used;
+  for (const auto& [on, name] : {std::pair{asked.mlp && all(kMlp), "mlp"},
+                                 {asked.qkv && all(kQkv), "qkv"},
+                                 {asked.output && all(frameworks::kLoraO), "o"}})
+    if (on) used += (used.empty() ? "" : ", ") + std::string(name);
+  if (!used.empty())
+    notes.push_back("Adapters are computed by kernels of axolotl: " + used + " (plan.adapter_kernels" +
+                    (o.adapter_kernels_given ? ")." : "), which it switches on by itself."));
+}
+
 /// Whether AdamW of bitsandbytes, in 8 bits or paged, is replayed.
 bool has_bitsandbytes_adamw(const RunSpec& r, const Options& o) {
   return o.framework == Framework::kPlain && !r.parallel.zero &&
@@ -228,8 +263,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
 }
 
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
-void check_adapters(const model::Architecture& a, const RunSpec& r, const Options& o,
-                    std::vector<std::string>& notes) {
+void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<std::string>& notes) {
   if (!adapts(r)) return;
   // peft adapts single matrices. Where the model file has a fused or stacked matrix, another tensor is
   // adapted.
@@ -237,11 +271,6 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, const Option
   if (a.has_experts() && (r.lora_targets & kMlp))
     reject("adapters of experts", "peft 0.21 adapts their stacked matrices by parametrization",
            "leave gate_proj, up_proj and down_proj out of lora.targets");
-  if (o.name == "axolotl")
-    notes.push_back(
-        "axolotl replaces adapted matrices by its own kernels where it can (lora_mlp_kernel, "
-        "lora_qkv_kernel, "
-        "lora_o_kernel). They keep less, and are not replayed.");
   if (a.family == "phi3" || a.family == "gpt2")
     notes.push_back("Matrices that the model fuses (q, k and v; gate and up) have one adapter together.");
 }
@@ -262,7 +291,7 @@ void reject(const std::string& what, const std::string& why, const std::string& 
 frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
                                        std::vector<std::string>& notes) {
   reject_other_kinds(r, o);
-  check_adapters(a, r, o, notes);
+  check_adapters(a, r, notes);
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
   s.sequence = r.seq_len;
@@ -308,6 +337,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   else if (o.framework != Framework::kDeepSpeed)
     set_types(r, o, s, notes);
   set_cut_loss(a, r, o, s, notes);
+  if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);
   if (o.framework == Framework::kDeepSpeed)

@@ -57,6 +57,8 @@ struct Options {
   frameworks::LossKind loss = frameworks::LossKind::kChunkedHead;
   bool update_in_backward = false, paged_optimizer = false;
   frameworks::LigerKernels liger;
+  frameworks::AdapterKernels adapter_kernels;  // of axolotl
+  bool adapter_kernels_given = false;
   bool cut_loss = false;       // Cut Cross Entropy
   bool torch_of_2024 = false;  // torchtune 0.4 with torch 2.5; else torch 2.15
   /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".

@@ -465,6 +465,28 @@ BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_
   BOOST_TEST(kernels("liger_rms_norm: true\nliger_rope: false\n") == "rms_norm");
 }
 
+BOOST_AUTO_TEST_CASE(axolotl_switches_its_kernels_of_adapters_on_unless_the_file_says_otherwise) {
+  const std::string lora =
+      "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 64\nlora_r: 8\nlora_target_linear: true\n";
+  const auto kernels = [&](const std::string& lines) {
+    return value(settings("a.yaml", lora + lines), "plan.adapter_kernels");
+  };
+  // "": the default of the estimator, all of them.
+  BOOST_TEST(kernels("adapter: lora\n") == "");
+  BOOST_TEST(kernels("adapter: qlora\nload_in_4bit: true\n") == "");
+  BOOST_TEST(kernels("adapter: lora\nlora_mlp_kernel: true\nlora_o_kernel: true\nlora_qkv_kernel: false\n") ==
+             "mlp,o");
+  BOOST_TEST(kernels("adapter: lora\nlora_qkv_kernel: true\n") == "qkv");
+  BOOST_TEST(kernels("adapter: lora\nlora_mlp_kernel: false\n") == "none");
+  BOOST_TEST(kernels("adapter: lora\nlora_embedding_kernel: false\n") == "none");
+  BOOST_TEST(kernels("adapter: lora\nload_in_8bit: true\n") == "none");
+  BOOST_TEST(kernels("adapter: lora\nload_in_8bit: false\ntrust_remote_code: false\n") == "");
+  BOOST_TEST(kernels("adapter: lora\ntrust_remote_code: true\n") == "none");
+  BOOST_TEST(kernels("adapter: lora\nrl: dpo\n") == "none");
+  // Without an adapter there is nothing to compute.
+  BOOST_TEST(kernels("lora_mlp_kernel: true\n") == "");
+}
+
 BOOST_AUTO_TEST_CASE(megatron_counts_embedding_and_loss_as_layers_of_their_stages) {
   const std::string model =
       "--num-layers 30 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --seq-length 32 "

@@ -14,7 +14,7 @@ namespace trainhost::test {
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
 /// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger",
-/// "liger-gemma", "cut", "trl", "eight-bit".
+/// "liger-gemma", "cut", "trl", "eight-bit", "axolotl".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -83,6 +83,13 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.reentrant = c.value("reentrant", false);
   if (c.value("liger", false)) s.liger = {true, true, true, true};
   s.cut_loss = c.value("cut", false);
+  if (c.contains("axolotl")) {
+    s.autocast = true;
+    for (const std::string kernel : c.at("axolotl"))
+      (kernel == "mlp"   ? s.adapter_kernels.mlp
+       : kernel == "qkv" ? s.adapter_kernels.qkv
+                         : s.adapter_kernels.output) = true;
+  }
   if (c.contains("quantized") && c.at("quantized").contains("adapters")) s.adapters = Element::kBF16;
   s.optimizer = c.at("optimizer") == "sgd"          ? Optimizer::kSgd
                 : c.at("optimizer") == "adamw-8bit" ? Optimizer::kAdamW8bit

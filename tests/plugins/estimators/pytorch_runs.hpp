@@ -24,6 +24,7 @@ inline RunSpec run_of(const nlohmann::json& c) {
   if (precision == "autocast") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
   if (precision == "bf16" && !adapts) r.weight = r.compute = DType::kBF16;
   if (adapts) r.memory.frozen = precision == "bf16" ? DType::kBF16 : DType::kF32;
+  if (c.contains("axolotl")) r.weight = r.compute = DType::kBF16;  // autocast, as its default bf16: auto
   if (c.contains("quantized")) {
     const nlohmann::json& q = c.at("quantized");
     r.mode = RunMode::kQlora;
@@ -46,6 +47,7 @@ inline pytorch::Options options_of(const nlohmann::json& c) {
   o.dropout = c.at("dropout");
   if (c.value("liger", false)) o.liger = {true, true, true, true};
   o.cut_loss = c.value("cut", false);
+  o.adapter_kernels = settings_of(c).adapter_kernels;
   if (c.contains("reentrant")) o.reentrant = c.at("reentrant");
   o.lora_dropout = c.at("lora_dropout").get<double>();
   return o;
