@@ -124,6 +124,7 @@ class KernelBackend final : public Backend {
       case OpKind::kSumScalars:
       // Only of tensor-parallel ranks, likewise.
       case OpKind::kHeadStats:
+      case OpKind::kTakeRows:
       case OpKind::kCount_:
         break;
     }

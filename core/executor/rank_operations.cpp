@@ -63,7 +63,7 @@ Collective collective_of(const step::Program& program, const step::Op& op, void*
     c.data = static_cast<double*>(buffer) + (op.phase == kUpdate ? step::kLossSum : step::kCounted);
     c.count = 2;
   }
-  // The ranks agree on scalars all together. TP ranks have equal pieces of what they gather.
+  // The ranks agree on scalars all together. TP ranks have equal pieces of what they gather and scatter.
   const Parallelism& p = program.run.parallel;
   const bool tensor = op.flags & step::kAmongTensorRanks;
   if (tensor)
@@ -71,7 +71,7 @@ Collective collective_of(const step::Program& program, const step::Op& op, void*
   else if (op.kind != OpKind::kSumScalars && p.tensor > 1)
     c.group = {p.data, p.tensor};
   const std::uint32_t members = c.group.width ? c.group.width : p.data * p.tensor;
-  c.piece = tensor && op.kind == OpKind::kAllGather ? c.count / members : shard_elements(c.count, members);
+  c.piece = tensor && op.kind != OpKind::kAllReduce ? c.count / members : shard_elements(c.count, members);
   return c;
 }
 
@@ -107,12 +107,14 @@ RankOperations::RankOperations(const step::Program& program, Storage& storage, C
   require_ranks_of_run(program, ranks_);
 }
 
-/// Copies the shard of this rank to its elements of the whole weight.
+/// Copies the shard of this rank to its elements of the whole weight, its rows to those of all TP ranks.
 void RankOperations::place_shard(const step::Op& op) {
   using namespace step::operand;
   const step::BufferId shard = op[all_gather::kShard], whole = op[all_gather::kBuffer];
   const step::Buffer& s = program_[shard];
-  const std::uint64_t first = step::shard_of(program_, whole).first * size_of(s.dtype);
+  const std::uint64_t first = op.flags & step::kAmongTensorRanks
+                                  ? (program_.run.parallel.tensor_rank - 1) * s.bytes()
+                                  : step::shard_of(program_, whole).first * size_of(s.dtype);
   if (s.bytes() > 0)
     std::memcpy(static_cast<std::byte*>(storage_.at(whole)) + first, storage_.at(shard), s.bytes());
 }

@@ -62,7 +62,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
        "parallel.tensor", n(r.parallel.tensor)},
       {r.parallel.pipeline != 1, "parallel.pipeline", n(r.parallel.pipeline)},
       {r.parallel.zero > (ranked ? 3u : 0u), "parallel.zero", n(r.parallel.zero)},
-      {r.parallel.sequence, "parallel.sequence", "true"},
+      {r.parallel.sequence && r.parallel.tensor == 1, "parallel.sequence", "true"},
       {r.parallel.context != 1, "parallel.context", n(r.parallel.context)},
       {r.parallel.expert != 1, "parallel.expert", n(r.parallel.expert)},
       {r.parallel.virtual_stages != 1, "parallel.interleave", n(r.parallel.virtual_stages)},

@@ -1,6 +1,6 @@
 // How a run is spread over devices (Parallelism) and what each device keeps (MemoryPolicy). Both are parts of
 // RunSpec. A step program (core/step) is that of one rank: it implements data parallelism with ZeRO 0 to 3,
-// and tensor parallelism. Only planners implement the other values.
+// and tensor parallelism with and without sequence parallelism. Only planners implement the other values.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -30,19 +30,51 @@ void ValueRun::collective() {
 /// rank has its own.
 void ValueRun::among_tensor_ranks() {
   const BufferId b = in(all_reduce::kBuffer);
-  intact(b);
+  if (o_->ins <= all_gather::kShard.slot) intact(b);  // else it is written here
   if (!has_tensor_ranks()) f_.at(i_, "is a collective among TP ranks in a run without them");
   if (p_[b].persistent) {
     params_.sum_heads(i_, b);
   } else {
+    if (o_->kind == OpKind::kAllGather && o_->ins > all_gather::kShard.slot) return gather_rows(b);
     Value& v = contents(b);
     if (v.lacks != Lacks::kTensorRanks) f_.at(i_, "adds up " + text(v) + ", of which every rank has all");
     const bool pieces = v.quantity == Quantity::kHeadStats || v.quantity == Quantity::kLogits;
-    if (pieces != (o_->kind == OpKind::kAllGather)) f_.at(i_, "is not the collective for " + text(v));
-    v.lacks = Lacks::kNothing;
+    const OpKind wanted = pieces           ? OpKind::kAllGather
+                          : divides_rows() ? OpKind::kReduceScatter
+                                           : OpKind::kAllReduce;
+    if (o_->kind != wanted) f_.at(i_, "is not the collective for " + text(v));
+    v.own_rows = wanted == OpKind::kReduceScatter;
+    const bool has_residual = v.quantity == Quantity::kResidual && v.at > 0 && !v.gradient;
+    v.lacks = v.own_rows && has_residual ? Lacks::kResidual : Lacks::kNothing;
   }
   write(b);
   in_flight_[b] = true;
+}
+
+/// Rows between the products, of which each TP rank has its own.
+void ValueRun::gather_rows(BufferId all) {
+  const BufferId rows = in(all_gather::kShard);
+  Value v = contents(rows);
+  if (!v.own_rows || p_[rows].persistent || v.lacks != Lacks::kNothing)
+    f_.at(i_, "gathers " + p_[rows].name() + ", which has not this rank's rows of a value");
+  intact(rows);
+  v.own_rows = false;
+  contents(all) = v;
+  write(all);
+  in_flight_[all] = true;
+}
+
+void ValueRun::take_rows() {
+  Value v = contents(in(take_rows::kSum));
+  if (!v.own_rows) f_.at(i_, "takes rows of " + text(v) + ", which is no sum over the TP ranks");
+  intact(in(take_rows::kSum));
+  const bool residual = v.lacks == Lacks::kResidual;
+  if ((in(take_rows::kResidual) != kNoBuffer) != residual)
+    f_.at(i_, residual ? "omits the residual" : "adds a residual");
+  else if (residual)
+    need(take_rows::kResidual, own(value(Quantity::kResidual, v.at - 1)));
+  v.lacks = Lacks::kNothing;
+  give(take_rows::kY, v);
 }
 
 /// A weight of which this rank has a shard, for one pass over its layer.

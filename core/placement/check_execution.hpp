@@ -18,7 +18,7 @@
 namespace trainhost::placement {
 
 inline constexpr Value value(Quantity t, std::int32_t at) { return {t, at, false}; }
-inline constexpr Value grad(Value v) { return {v.quantity, v.at, true, v.lacks}; }
+inline constexpr Value grad(Value v) { return {v.quantity, v.at, true, v.lacks, v.own_rows}; }
 /// v before its adapters have added their part.
 inline constexpr Value without_adapters(Value v) { return {v.quantity, v.at, v.gradient, Lacks::kAdapters}; }
 /// v before the magnitudes of DoRA have changed it.
@@ -336,7 +336,19 @@ class ValueRun {
   Value part_of_sum(Value v) const { return has_tensor_ranks() ? part_of_rank(v) : v; }
   /// Whether this rank adds to a sum over the TP ranks what all of them have.
   bool adds_to_sum() const { return !has_tensor_ranks() || p_.run.parallel.tensor_rank == 1; }
+  /// True with sequence parallelism, in training.
+  bool divides_rows() const {
+    return has_tensor_ranks() && p_.run.parallel.sequence &&
+           (o_->phase == kForward || o_->phase == kBackward);
+  }
+  /// v between the products, where with sequence parallelism each TP rank has its rows.
+  Value own(Value v) const {
+    v.own_rows = divides_rows();
+    return v;
+  }
   void among_tensor_ranks();
+  void gather_rows(BufferId all);
+  void take_rows();
 
   // ---- the parts of a layer
   TensorRole head_role() const { return p_.model.tied ? TensorRole::kEmbed : TensorRole::kHead; }

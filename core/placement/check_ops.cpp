@@ -19,11 +19,11 @@ static constexpr TensorRole kFirstMatrix[] = {TensorRole::kQ, TensorRole::kO, Te
 void ValueRun::rms_norm() {
   const std::int32_t at = norm_at(in(rms_norm::kWeight));
   if (at < 0) return f_.at(i_, p_[in(rms_norm::kWeight)].name() + " is not the weight of a norm");
-  need(rms_norm::kX, value(Quantity::kResidual, at));
+  need(rms_norm::kX, own(value(Quantity::kResidual, at)));
   weight(rms_norm::kWeight, params_.role(original(in(rms_norm::kWeight))),
          params_.layer(original(in(rms_norm::kWeight))));
-  give(rms_norm::kY, value(Quantity::kNormed, at));
-  give(rms_norm::kRstd, value(Quantity::kRstd, at));
+  give(rms_norm::kY, own(value(Quantity::kNormed, at)));
+  give(rms_norm::kRstd, own(value(Quantity::kRstd, at)));
 }
 
 /// y = x W^T (+ bias) (+ residual). The role of the weight determines which product of a layer it is, and so
@@ -53,9 +53,10 @@ void ValueRun::forward_linear() {
   }
   need(linear::kX, q.x);
   weight(linear::kWeight, r, l);
-  // TP ranks divide the inputs of the products with a residual; one of them adds it, and the bias.
+  // TP ranks divide the inputs of the products with a residual; one of them adds it, and the bias. With
+  // sequence parallelism each adds the residual to its rows of the sum.
   const bool adds = !q.has_residual || adds_to_sum(), bias = biased(q.bias) && adds,
-             residual = q.has_residual && adds;
+             residual = q.has_residual && adds && !divides_rows();
   if ((in(linear::kBias) != kNoBuffer) != bias)
     f_.at(i_, bias ? "omits the bias" : "has a bias");
   else if (bias)
@@ -250,20 +251,20 @@ void ValueRun::linear_dw() {
 void ValueRun::rms_norm_bwd() {
   const std::int32_t at = norm_at(in(rms_norm_bwd::kWeight)), last = 2 * layers_;
   if (at < 0) return f_.at(i_, p_[in(rms_norm_bwd::kWeight)].name() + " is not the weight of a norm");
-  need(rms_norm_bwd::kDy, grad(value(Quantity::kNormed, at)));
-  need(rms_norm_bwd::kX, value(Quantity::kResidual, at));
-  need(rms_norm_bwd::kRstd, value(Quantity::kRstd, at));
+  need(rms_norm_bwd::kDy, own(grad(value(Quantity::kNormed, at))));
+  need(rms_norm_bwd::kX, own(value(Quantity::kResidual, at)));
+  need(rms_norm_bwd::kRstd, own(value(Quantity::kRstd, at)));
   weight(rms_norm_bwd::kWeight, params_.role(original(in(rms_norm_bwd::kWeight))),
          params_.layer(original(in(rms_norm_bwd::kWeight))));
   if ((in(rms_norm_bwd::kDxIn) == kNoBuffer) != (at == last))
     f_.at(i_,
           at == last ? "adds to a residual gradient that does not exist yet" : "drops the residual gradient");
   else if (at != last)
-    need(rms_norm_bwd::kDxIn, grad(value(Quantity::kResidual, at + 1)));
+    need(rms_norm_bwd::kDxIn, own(grad(value(Quantity::kResidual, at + 1))));
   scratch(rms_norm_bwd::kPartials);
   contributes_unless_frozen(rms_norm_bwd::kGradWeight, params_.role(original(in(rms_norm_bwd::kWeight))),
                             params_.layer(original(in(rms_norm_bwd::kWeight))));
-  give(rms_norm_bwd::kDx, grad(value(Quantity::kResidual, at)));
+  give(rms_norm_bwd::kDx, own(grad(value(Quantity::kResidual, at))));
 }
 
 /// Logits and cross-entropy in one operation, in chunks: the logits are scratch of the operation. Training
@@ -527,6 +528,9 @@ void ValueRun::apply() {
       break;
     case OpKind::kWait:
       wait();
+      break;
+    case OpKind::kTakeRows:
+      take_rows();
       break;
     case OpKind::kSumScalars:
       sum_scalars();

@@ -180,7 +180,9 @@ void ParamRecord::gather(std::uint32_t op, BufferId weight) {
 
 bool ParamRecord::is_sum_over_heads(std::size_t i) const {
   const TensorRole r = role(p_.params[i].weight);
-  return has_tensor_ranks() && (r == TensorRole::kQNorm || r == TensorRole::kKNorm);
+  const bool of_heads = r == TensorRole::kQNorm || r == TensorRole::kKNorm,
+             of_rows = r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm;
+  return has_tensor_ranks() && (of_heads || (of_rows && p_.run.parallel.sequence));
 }
 
 /// After the DP ranks have, whose sum may be a shard; before the norm.

@@ -62,7 +62,8 @@ class ParamRecord {
   std::uint32_t zero() const { return p_.run.parallel.zero; }
   bool has_ranks() const { return p_.run.parallel.data > 1; }
   bool has_tensor_ranks() const { return p_.run.parallel.tensor > 1 && p_.run.mode != RunMode::kInference; }
-  /// True for the norms of q and k under tensor parallelism: a rank has the gradient of its heads.
+  /// True for the norms of q and k under tensor parallelism: a rank has the gradient of its heads. With
+  /// sequence parallelism for all norms: that of its rows.
   bool is_sum_over_heads(std::size_t param) const;
   /// Elements of the parameter in the shard of this rank: equal ranges in multiples of 16.
   std::uint64_t shard_count(std::size_t param) const;

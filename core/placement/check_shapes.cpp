@@ -416,10 +416,15 @@ void Shapes::update() {
     case OpKind::kReduceScatter:
     case OpKind::kAllGather:
       typed(all_reduce::kScratch, p_[o_[all_reduce::kScratch]].rows, 1, DType::kU8);
+      if (o_.kind == OpKind::kAllGather && o_.ins > all_gather::kShard.slot && (o_.flags & kAmongTensorRanks))
+        return in(all_gather::kShard, g.rows / T, g.cols);
       if (o_.kind == OpKind::kAllGather && o_.ins > all_gather::kShard.slot)
         if (const Buffer& shard = p_[o_[all_gather::kShard]];
             shard.whole != g.rows * g.cols || shard.dtype != g.dtype)
           f_.at(i_, g.name() + " has another shape or type than the whole of " + shard.name());
+      break;
+    case OpKind::kTakeRows:
+      in(take_rows::kSum, T * M, H), in(take_rows::kResidual, M, H), out(take_rows::kY, M, H);
       break;
     case OpKind::kSumScalars:
       scalars(sum_scalars::kScalars);
@@ -432,9 +437,13 @@ void Shapes::update() {
 
 void Shapes::run() { forward(), head(), backward(), update(); }
 
-/// Rows that an operation of a section works on: the tokens of a micro-batch, one token, or none in the
-/// update.
-std::uint64_t rows_of(const Program& p, SectionKind k) {
+/// Rows that an operation of a section works on: the tokens of a micro-batch, of which with sequence
+/// parallelism a rank has its part between the products; one token; or none in the update.
+std::uint64_t rows_of(const Program& p, SectionKind k, OpKind op) {
+  const bool between_products =
+      op == OpKind::kRmsNorm || op == OpKind::kRmsNormBwd || op == OpKind::kTakeRows;
+  if (k == SectionKind::kMicro && p.run.parallel.sequence && between_products)
+    return p.run.tokens_per_micro_batch() / p.run.parallel.tensor;
   return k == SectionKind::kUpdate ? 0 : k == SectionKind::kGenerate ? 1 : p.run.tokens_per_micro_batch();
 }
 
@@ -443,7 +452,7 @@ std::uint64_t rows_of(const Program& p, SectionKind k) {
 void check_shapes(const Program& p, Findings& f) {
   for (const Section& s : p.sections)
     for (std::uint32_t i = s.begin; i < s.end; ++i) {
-      if (p.ops[i].rows != rows_of(p, s.kind))
+      if (p.ops[i].rows != rows_of(p, s.kind, p.ops[i].kind))
         f.at(i, "runs over " + std::to_string(p.ops[i].rows) + " rows");
       Shapes(p, f, i).run();
     }

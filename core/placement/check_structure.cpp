@@ -72,6 +72,7 @@ const Signature& signature(OpKind k) {
       {1, 0, {0, kNone, kNone, kNone}},            // wait
       {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
       {4, 0, {kNew, kNone, kNone, kNone}},         // head_stats
+      {2, 0b10, {kNew, kNone, kNone, kNone}},      // take_rows
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -108,10 +109,12 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const bool drops = o.kind == OpKind::kDropout || o.kind == OpKind::kDropoutAdd;
   const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval;
   const bool tensor_ranks = p.run.parallel.tensor > 1 && p.run.mode != RunMode::kInference;
-  const bool without_last =
-      (o.kind == OpKind::kAllGather && (p.run.parallel.zero != 3 || (o.flags & kAmongTensorRanks))) ||
-      (heads && !tensor_ranks) || (attends && !p.run.document_mask) ||
-      (drops && p.traits.tier != Tier::kDevice);
+  // Rows of activations are gathered from a buffer of their own, as shards of weights are with ZeRO 3.
+  const bool of_tensor_ranks = o.flags & kAmongTensorRanks, gathers = o.kind == OpKind::kAllGather,
+             of_rows = gathers && of_tensor_ranks && p.run.parallel.sequence && o.ins == s.ins;
+  const bool without_last = (gathers && !of_rows && (p.run.parallel.zero != 3 || of_tensor_ranks)) ||
+                            (heads && !tensor_ranks) || (attends && !p.run.document_mask) ||
+                            (drops && p.traits.tier != Tier::kDevice);
   const std::size_t ins = s.ins - std::size_t{without_last};
   if (o.ins != ins)
     return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;

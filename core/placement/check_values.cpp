@@ -35,6 +35,8 @@ std::string text(const Value& v) {
   if (v.lacks == Lacks::kAdapters) s = "the part without adapters of " + s;
   if (v.lacks == Lacks::kMagnitudes) s = "the part without magnitudes of " + s;
   if (v.lacks == Lacks::kTensorRanks) s = "this rank's part of " + s;
+  if (v.lacks == Lacks::kResidual) s = "the part without residual of " + s;
+  if (v.own_rows) s = "this rank's rows of " + s;
   s += kNames[static_cast<std::size_t>(v.quantity)];
   if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits ||
       v.quantity == Quantity::kHeadStats)

@@ -37,9 +37,10 @@ enum class Quantity : std::uint8_t {
 };
 
 /// What a value lacks, which is added to it next: the part of the adapters, or then that of the magnitudes;
-/// the parts of the other TP ranks.
-enum class Lacks : std::uint8_t { kNothing, kAdapters, kMagnitudes, kTensorRanks };
+/// the parts of the other TP ranks, or then the residual, which each of them adds to its rows.
+enum class Lacks : std::uint8_t { kNothing, kAdapters, kMagnitudes, kTensorRanks, kResidual };
 
+/// `own_rows`: with sequence parallelism, the rows of this TP rank alone.
 /// `at`: the layer. For the residual stream, norm outputs and their 1/rms it counts half layers: 2l before
 /// the attention of layer l, 2l + 1 before its MLP, 2L after the last layer.
 struct Value {
@@ -47,6 +48,7 @@ struct Value {
   std::int32_t at = 0;
   bool gradient = false;
   Lacks lacks = Lacks::kNothing;
+  bool own_rows = false;
   bool operator==(const Value&) const = default;
 };
 std::string text(const Value& v);

@@ -120,7 +120,7 @@ constexpr Key kKeys[] = {
 
     {"parallel.data", Type::kInteger, "1", 1, 1048576, "", "", "data-parallel ranks (replicas); training under mpirun or srun: the number of processes divided by parallel.tensor, which is the default there"},
     {"parallel.tensor", Type::kInteger, "1", 1, 1048576, "", "", "tensor-parallel ranks, each with a part of every matrix; training under mpirun or srun: neighbouring processes, on the cpu trainer"},
-    {"parallel.sequence", Type::kBool, "false", 0, 0, "", "", "sequence parallelism: between tensor-parallel regions, each rank keeps its share of the tokens"},
+    {"parallel.sequence", Type::kBool, "false", 0, 0, "", "", "sequence parallelism: between the products that tensor-parallel ranks divide, each rank keeps its share of the tokens"},
     {"parallel.pipeline", Type::kInteger, "1", 1, 1048576, "", "", "pipeline-parallel ranks"},
     {"parallel.interleave", Type::kInteger, "1", 1, 65536, "", "", "virtual pipeline stages per rank; 1 = non-interleaved 1F1B"},
     {"parallel.context", Type::kInteger, "1", 1, 1048576, "", "", "context-parallel ranks"},
@@ -219,8 +219,8 @@ constexpr Table kTables[] = {
     {"memory", "Memory budgets and estimators of the plan."},
     {"memory.estimators", ""},
     {"parallel",
-     "Parallelism. Training is data-parallel, with ZeRO 0 and 1, in the processes that mpirun or srun "
-     "starts; plan and search use all keys."},
+     "Parallelism. Training has data-parallel ranks, with ZeRO 0 to 3, and tensor-parallel ones, in the "
+     "processes that mpirun or srun starts; plan and search use all keys."},
     {"plan", "Assumptions of plan, search and sweep. Training accepts only the defaults."},
     {"lora",
      "Low-rank adapters (LoRA): with this table only the adapters are trained; the weights of the model are "

@@ -37,6 +37,12 @@ inline constexpr char kNf4Scales[] = "nf4_scales", kNf4Staging[] = "nf4_staging"
                       kCollectiveScratch[] = "collective_scratch";  // what other ranks send
 // Per token and TP rank, of its part of the vocabulary: maximum, sum of exponentials, logit of the target.
 inline constexpr char kHeadStats[] = "head_stats";
+// With sequence parallelism: activations of all TP ranks, gathered from the rows that each has; and sums over
+// the TP ranks, of which each takes its rows. By what is gathered or added up.
+inline constexpr char kH1All[] = "h1.all", kH2All[] = "h2.all", kHfAll[] = "hf.all", kDxDown[] = "dx.down",
+                      kDxO[] = "dx.o", kDxEmbed[] = "dx.embed";
+inline constexpr char kEmbedSum[] = "embed.sum", kOSum[] = "o.sum", kDownSum[] = "down.sum",
+                      kDH1Sum[] = "d_h1.sum", kDH2Sum[] = "d_h2.sum";
 // Activations of a layer, in the order of the forward pass. x is the input of the layer.
 inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qkv", kQkPre[] = "qk_pre",
                       kQkRstd[] = "qk_rstd", kAttnOut[] = "attn_out", kLse[] = "lse", kXMid[] = "x_mid",
@@ -66,7 +72,7 @@ inline constexpr const char* kDUnscaled[] = {"d_qkv_unscaled", "d_o_unscaled", "
                                              "d_down_unscaled"};
 // Gradients of activations. dx is the gradient of the residual stream, updated in place through all layers.
 inline constexpr char kDx[] = "dx", kDAct[] = "d_act", kDH2[] = "d_h2", kDAttnOut[] = "d_attn_out",
-                      kDQkv[] = "d_qkv", kDH1[] = "d_h1";
+                      kDQkv[] = "d_qkv", kDH1[] = "d_h1", kDHf[] = "d_hf";
 // Scratch: one buffer per operation, so that it is live only while that operation runs.
 inline constexpr char kAttnScratch[] = "attn_scratch", kAttnBwdScratch[] = "attn_bwd_scratch",
                       kNorm1Partials[] = "norm1_partials", kNorm2Partials[] = "norm2_partials",

@@ -66,9 +66,19 @@ Reach reach_of(const Builder& b) {
 BufferId tensor_sum_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy,
                         const Weight& w, const char* dx_role, std::uint64_t dx_cols) {
   if (has_divided_inputs(g) || !reach.below(l, g)) return kNoBuffer;
-  const BufferId dx = b.act(dx_role, l, dx_cols);
+  const char* const sum_role = g == AdapterGroup::kQkv ? role::kDH1Sum : role::kDH2Sum;
+  const BufferId dx = b.divides_rows() ? add_all_rows(b, sum_role, l) : b.act(dx_role, l, dx_cols);
   b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
   start_tensor_sum(b, l, dx);
+  return dx;
+}
+
+/// dx of the sum that tensor_sum_bwd() has started.
+BufferId end_tensor_sum_bwd(Builder& b, std::int32_t l, BufferId sum, const char* dx_role,
+                            std::uint64_t dx_cols) {
+  if (!b.divides_rows()) return wait_for_tensor_ranks(b, l, sum), sum;
+  const BufferId dx = b.own_act(dx_role, l, dx_cols);
+  take_rows_of_sum(b, l, sum, kNoBuffer, dx);
   return dx;
 }
 
@@ -85,7 +95,7 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
                                   : kNoBuffer;
     b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
   }
-  if (summed != kNoBuffer) return wait_for_tensor_ranks(b, l, summed), summed;
+  if (summed != kNoBuffer) return end_tensor_sum_bwd(b, l, summed, dx_role, dx_cols);
   const Adapter& adapter = layer.adapter(g);
   const auto group = static_cast<std::size_t>(g);
   // Of the sum of product and adapters: dy, with DoRA multiplied by the factors. Of the product of the
@@ -139,7 +149,8 @@ void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd
 bool mlp_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWeights& w, const LayerActs& a,
              BufferId dx) {
   const ModelSpec& m = b.p.model;
-  const BufferId d_act = linear_bwd(b, reach, l, AdapterGroup::kDown, dx, a.act, w.down, w.down_bias, w, a,
+  const BufferId dy = gather_rows(b, l, dx, role::kDxDown);
+  const BufferId d_act = linear_bwd(b, reach, l, AdapterGroup::kDown, dy, a.act, w.down, w.down_bias, w, a,
                                     role::kDAct, m.intermediate);
   if (d_act == kNoBuffer) return false;
   b.op(OpKind::kSwiGluBwd, l, {d_act, a.gate_up}, {a.gate_up});  // gate_up holds its gradient from here on
@@ -154,7 +165,8 @@ bool mlp_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWeights&
 bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWeights& w, const LayerActs& a,
                    BufferId dx) {
   const ModelSpec& m = b.p.model;
-  const BufferId d_out = linear_bwd(b, reach, l, AdapterGroup::kO, dx, a.attn_out, w.o, w.o_bias, w, a,
+  const BufferId dy = gather_rows(b, l, dx, role::kDxO);
+  const BufferId d_out = linear_bwd(b, reach, l, AdapterGroup::kO, dy, a.attn_out, w.o, w.o_bias, w, a,
                                     role::kDAttnOut, m.q_width());
   if (d_out == kNoBuffer) return false;
   const BufferId d_qkv = b.act(role::kDQkv, l, m.qkv_width());
@@ -177,13 +189,15 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
   return true;
 }
 
-/// Loss and gradients of the head, a chunk of tokens at a time; hf becomes d hf.
-void head(Builder& b, const ForwardActs& f) {
+/// Loss and gradients of the head, a chunk of tokens at a time; hf becomes d hf. Returns d hf between the
+/// products.
+BufferId head(Builder& b, const ForwardActs& f) {
   const Weight& w = b.weights.head;
   const HeadScratch s = head_scratch(b, f.hf);
   b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses, s.stats},
        {f.hf, w.grad, b.scalars}, kFirstWrite);
-  sum_over_tensor_ranks(b, -1, f.hf);
+  start_tensor_sum(b, -1, f.hf);
+  return end_tensor_sum_bwd(b, -1, f.hf, role::kDHf, b.p.model.hidden);
 }
 
 }  // namespace
@@ -193,13 +207,13 @@ void build_micro(Builder& b) {
   sum_scalars_of_ranks(b);
   const ForwardActs f = build_forward(b);
   b.phase = kBackward;
-  head(b, f);
+  const BufferId d_hf = head(b, f);
   if (!b.p.model.tied) reduce_gradient(b, b.weights.head.grad);
   const Reach reach = reach_of(b);
   const auto layers = static_cast<std::int32_t>(b.p.model.layers);
   if (!reach.contains(layers)) return b.end();  // the head alone is trained
-  const BufferId dx = b.act(role::kDx, -1, b.p.model.hidden);
-  norm_bwd(b, -1, f.hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);
+  const BufferId dx = b.own_act(role::kDx, -1, b.p.model.hidden);
+  norm_bwd(b, -1, d_hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);
   reduce_gradient(b, b.weights.final_norm.grad);
   for (std::int32_t at = layers - 1; at >= 0 && reach.contains(at); --at) {
     const auto l = static_cast<std::size_t>(at);
@@ -210,8 +224,9 @@ void build_micro(Builder& b) {
   }
   // With tied embeddings the head has already made the first write to the table's gradient.
   if (b.weights.embed.grad != kNoBuffer)
-    b.op(OpKind::kEmbedBwd, -1, {dx, b.ids, b.weights.embed.grad, b.order}, {b.weights.embed.grad},
-         b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
+    b.op(OpKind::kEmbedBwd, -1,
+         {gather_rows(b, -1, dx, role::kDxEmbed), b.ids, b.weights.embed.grad, b.order},
+         {b.weights.embed.grad}, b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
   reduce_gradient(b, b.weights.embed.grad);
   b.end();
 }

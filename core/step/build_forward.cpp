@@ -21,6 +21,12 @@ void linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight
   if (!has_divided_inputs(g)) return b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
   // Each TP rank has the part of its inputs.
   const bool adds = b.adds_to_tensor_sum();
+  if (b.divides_rows()) {
+    const BufferId sum = add_all_rows(b, g == AdapterGroup::kO ? role::kOSum : role::kDownSum, l);
+    b.op(OpKind::kLinear, l, {x, matrix, adds ? bias.w : kNoBuffer, kNoBuffer}, {sum});
+    start_tensor_sum(b, l, sum);
+    return take_rows_of_sum(b, l, sum, residual, y);
+  }
   b.op(OpKind::kLinear, l, {x, matrix, adds ? bias.w : kNoBuffer, adds ? residual : kNoBuffer}, {y});
   sum_over_tensor_ranks(b, l, y);
 }
@@ -105,9 +111,10 @@ void attention(Builder& b, std::int32_t l, LayerActs& a) {
 /// by role.
 BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) {
   const ModelSpec& m = b.p.model;
-  a.h1 = b.act(role::kH1, l, m.hidden);
-  a.rstd1 = b.stat(role::kRstd1, l, 1);
+  a.h1 = b.own_act(role::kH1, l, m.hidden);
+  a.rstd1 = b.own_stat(role::kRstd1, l);
   norm(b, l, a.x, w.norm1, a.h1, a.rstd1);
+  a.h1 = gather_rows(b, l, a.h1, role::kH1All);
   a.qkv = b.act(role::kQkv, l, m.qkv_width());
   product(b, l, AdapterGroup::kQkv, w, a.h1, w.qkv, w.qkv_bias, kNoBuffer, a.qkv, a);
   if (m.qk_norm) {
@@ -118,19 +125,20 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   // In place: qkv before the rotation is not needed again, since the backward pass rotates the gradient back.
   b.op(OpKind::kRope, l, {a.qkv, b.rope_table}, {a.qkv});
   attention(b, l, a);
-  a.x_mid = b.act(role::kXMid, l, m.hidden);
+  a.x_mid = b.own_act(role::kXMid, l, m.hidden);
   product(b, l, AdapterGroup::kO, w, a.attn_out, w.o, w.o_bias, a.x, a.x_mid, a);
 
-  a.h2 = b.act(role::kH2, l, m.hidden);
-  a.rstd2 = b.stat(role::kRstd2, l, 1);
+  a.h2 = b.own_act(role::kH2, l, m.hidden);
+  a.rstd2 = b.own_stat(role::kRstd2, l);
   norm(b, l, a.x_mid, w.norm2, a.h2, a.rstd2);
+  a.h2 = gather_rows(b, l, a.h2, role::kH2All);
   a.gate_up = b.act(role::kGateUp, l, 2 * std::uint64_t{m.intermediate});
   product(b, l, AdapterGroup::kGateUp, w, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up, a);
   a.act = b.act(role::kAct, l, m.intermediate);
   assert(a.x != kNoBuffer && a.x_mid != kNoBuffer);
   b.op(OpKind::kSwiGlu, l, {a.gate_up}, {a.act});
   const bool last = static_cast<std::uint32_t>(l) + 1 == m.layers;
-  const BufferId next = last ? b.act(role::kXOut, -1, m.hidden) : b.act(role::kX, l + 1, m.hidden);
+  const BufferId next = last ? b.own_act(role::kXOut, -1, m.hidden) : b.own_act(role::kX, l + 1, m.hidden);
   product(b, l, AdapterGroup::kDown, w, a.act, w.down, w.down_bias, a.x_mid, next, a);
   return next;
 }
@@ -141,17 +149,23 @@ ForwardActs build_forward(Builder& b) {
   const ModelSpec& m = b.p.model;
   ForwardActs f{};
   f.layers.resize(m.layers);
-  BufferId x = b.act(role::kX, 0, m.hidden);
-  b.op(OpKind::kEmbed, -1, {b.weights.embed.w, b.phase == kGenerate ? b.token : b.ids}, {x});
-  sum_over_tensor_ranks(b, -1, x);
+  BufferId x = b.own_act(role::kX, 0, m.hidden);
+  const BufferId embedded = b.divides_rows() ? add_all_rows(b, role::kEmbedSum, -1) : x;
+  b.op(OpKind::kEmbed, -1, {b.weights.embed.w, b.phase == kGenerate ? b.token : b.ids}, {embedded});
+  start_tensor_sum(b, -1, embedded);
+  if (b.divides_rows())
+    take_rows_of_sum(b, -1, embedded, kNoBuffer, x);
+  else
+    wait_for_tensor_ranks(b, -1, x);
   for (std::uint32_t l = 0; l < m.layers; ++l) {
     f.layers[l].x = x;
     x = layer(b, static_cast<std::int32_t>(l), b.weights.layers[l], f.layers[l]);
   }
   f.x_out = x;
-  f.hf = b.act(role::kHf, -1, m.hidden);
-  f.rstd_f = b.stat(role::kRstdF, -1, 1);
+  f.hf = b.own_act(role::kHf, -1, m.hidden);
+  f.rstd_f = b.own_stat(role::kRstdF, -1);
   norm(b, -1, f.x_out, b.weights.final_norm, f.hf, f.rstd_f);
+  f.hf = gather_rows(b, -1, f.hf, role::kHfAll);
   return f;
 }
 

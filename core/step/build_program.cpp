@@ -6,6 +6,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/model/run_rules.hpp"
 #include "core/model/tensor_parts.hpp"
 #include "core/model/trainable.hpp"
 #include "core/step/builder.hpp"
@@ -81,6 +82,11 @@ void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const 
                       std::to_string(r.parallel.data_rank) +
                       " of parallel.data = " + std::to_string(r.parallel.data) + " do not exist");
   require_divisible(m, r.parallel);
+  if (r.parallel.sequence && r.tokens_per_micro_batch() % r.parallel.tensor)
+    throw usage_error("parallel.sequence: " + setting + " does not divide " +
+                          std::to_string(r.tokens_per_micro_batch()) +
+                          " tokens of a micro-batch (train.micro_batch x data.seq_len)",
+                      nearest_divisors(r.parallel.tensor, r.tokens_per_micro_batch()));
   if (p.tier == Tier::kDevice)
     throw usage_error(setting + " is not supported by the trainer \"" + escaped(p.trainer) + "\"",
                       "set train.backend = \"cpu\", or parallel.tensor = 1");

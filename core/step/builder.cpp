@@ -67,7 +67,10 @@ BufferId Builder::add_pinned(const char* role, std::uint64_t bytes) {
 void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
                  std::initializer_list<BufferId> out, std::uint32_t flags) {
   Op o;
-  o.kind = kind, o.phase = phase, o.layer = layer, o.flags = flags, o.rows = rows;
+  o.kind = kind, o.phase = phase, o.layer = layer, o.flags = flags;
+  const bool of_own_rows =
+      kind == OpKind::kRmsNorm || kind == OpKind::kRmsNormBwd || kind == OpKind::kTakeRows;
+  o.rows = of_own_rows ? own_rows() : rows;
   // Slots are fixed per kind: kernels find an operand by its position (operands.hpp).
   assert(in.size() == op_info(kind).inputs && "every slot is given, absent operands as kNoBuffer");
   assert(out.size() <= kMaxOutputs);

@@ -82,6 +82,12 @@ struct Builder {
   bool has_tensor_ranks() const { return trains() && p.run.parallel.tensor > 1; }
   /// Of several TP ranks the first one adds what all of them have to a sum of which each has a part.
   bool adds_to_tensor_sum() const { return p.run.parallel.tensor_rank <= 1; }
+  /// True with sequence parallelism, in training: between the products each TP rank has its rows alone.
+  bool divides_rows() const {
+    return has_tensor_ranks() && p.run.parallel.sequence && (phase == kForward || phase == kBackward);
+  }
+  /// Rows between the products, of this rank.
+  std::uint64_t own_rows() const { return divides_rows() ? rows / p.run.parallel.tensor : rows; }
   bool on_device() const { return p.traits.tier == Tier::kDevice; }
   /// The type in which weights and activations are stored.
   DType storage_type() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }
@@ -102,6 +108,13 @@ struct Builder {
   /// Per-token statistics [M, cols], always f32: 1/rms, log of a sum of exponentials.
   BufferId stat(const char* role, std::int32_t layer, std::uint64_t cols) {
     return add(role, layer, Component::kActivations, rows, cols);
+  }
+  /// Likewise, between the products.
+  BufferId own_act(const char* role, std::int32_t layer, std::uint64_t cols) {
+    return add(role, layer, Component::kActivations, own_rows(), cols, storage_type());
+  }
+  BufferId own_stat(const char* role, std::int32_t layer) {
+    return add(role, layer, Component::kActivations, own_rows(), 1);
   }
   BufferId scratch(const char* role, std::int32_t layer, std::uint64_t buffer_rows, std::uint64_t cols,
                    DType t = DType::kF32) {
@@ -149,11 +162,18 @@ void gather_weights(Builder& b);
 void start_tensor_sum(Builder& b, std::int32_t layer, BufferId part);
 void wait_for_tensor_ranks(Builder& b, std::int32_t layer, BufferId buffer);
 void sum_over_tensor_ranks(Builder& b, std::int32_t layer, BufferId part);
+/// With sequence parallelism: a buffer of this role with the rows of all TP ranks, [M, H].
+BufferId add_all_rows(Builder& b, const char* role, std::int32_t layer);
+/// The rows of all TP ranks, in a buffer of this role; `own` itself without sequence parallelism.
+BufferId gather_rows(Builder& b, std::int32_t layer, BufferId own, const char* role);
+/// With sequence parallelism: waits for the sum that start_tensor_sum() has started, and own = its rows of
+/// this rank (+ residual).
+void take_rows_of_sum(Builder& b, std::int32_t layer, BufferId sum, BufferId residual, BufferId own);
 void gather_over_tensor_ranks(Builder& b, BufferId buffer);
 /// The statistics of all TP ranks, from which each computes the loss of the whole vocabulary; kNoBuffer
 /// without.
 BufferId head_stats(Builder& b, BufferId hf, BufferId logits);
-void sum_gradients_of_head_norms(Builder& b);
+void sum_gradients_of_norms(Builder& b);
 /// False on all TP ranks but the first for a parameter that each of them has whole: the norm counts it once.
 bool counts_in_norm(const Program& p, const Param& q);
 void build_eval(Builder& b);

@@ -409,15 +409,23 @@ inline constexpr Out kBufferOut{0};  // the same buffer as kBuffer
 namespace reduce_scatter = all_reduce;
 
 /// Starts the exchange of the ranks' shards of a weight, after which every rank has all of them. With
-/// kAmongTensorRanks the buffer has an equal piece of each TP rank.
+/// kAmongTensorRanks the buffer has an equal piece of each TP rank, kShard the rows of this one.
 namespace all_gather {
 inline constexpr In kBuffer{0};   // changed in place until its kWait
 inline constexpr In kScratch{1};  // as kAllReduce
-// The shard of this rank, which is copied to its elements of kBuffer first. ZeRO 3 alone; else operations do
-// not have this slot, and kBuffer has the shard already.
+// The shard of this rank, which is copied to its elements of kBuffer first. Of weights with ZeRO 3, and of
+// activations with sequence parallelism; else operations do not have this slot, and kBuffer has the shard
+// already.
 inline constexpr In kShard{2};
 inline constexpr Out kBufferOut{0};  // the same buffer as kBuffer
 }  // namespace all_gather
+
+/// y = the rows of this TP rank of a sum that kReduceScatter has left there (+ residual); M rows of a rank.
+namespace take_rows {
+inline constexpr In kSum{0};       // [T*M,H] of the T TP ranks
+inline constexpr In kResidual{1};  // [M,H], optional
+inline constexpr Out kY{0};        // [M,H]
+}  // namespace take_rows
 
 /// The end of the collective that was started last on a buffer.
 namespace wait {

@@ -115,6 +115,7 @@ enum class OpKind : std::uint8_t {
   kWait,
   kSumScalars,  // in micro: counted targets and the wish to stop; in update: loss and norm
   kHeadStats,   // of a part of the vocabulary: maximum, sum of exponentials, logit of the target
+  kTakeRows,    // of a sum over the TP ranks: the rows of this rank
   kCount_,
 };
 

@@ -40,6 +40,11 @@ bool is_dropped_input(const Buffer& b) {
   return std::find(std::begin(role::kDropped), std::end(role::kDropped), b.role) != std::end(role::kDropped);
 }
 
+/// Rows of other TP ranks, and sums of which each takes its rows: gathered or added up again.
+bool is_of_all_ranks(const Buffer& b) {
+  return one_of(b.role, {role::kH1All, role::kH2All, role::kOSum, role::kDownSum});
+}
+
 constexpr std::size_t kMaxWriters = 5;  // the first writes the buffer, the others change it in place
 
 class Transform {
@@ -141,7 +146,12 @@ class Transform {
       BufferId& b = op.in[i];
       if ((info.scratch_mask >> i & 1) && b != kNoBuffer) b = copy_of(b, kRecomputedCopy);
       if (!is_dropped(b)) continue;
-      if (!(info.inout_mask >> i & 1) && state_[b].clone == kNoBuffer) {
+      // The first writer of rows that it gathers.
+      if ((info.inout_mask >> i & 1) && state_[b].clone == kNoBuffer) {
+        b = clone_of_output(b);
+        continue;
+      }
+      if (state_[b].clone == kNoBuffer) {
         recompute(b);
         if (state_[b].cheap) temporary[n++] = b;
       }
@@ -210,14 +220,15 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
   }
   // Policies are per layer and the layers are ordered: full first, then mlp, selective, none.
   const auto is_cheap = [](const Buffer& b) {
-    return recomputed_without_products(b) || is_dropped_input(b) || is_dequantized(b);
+    return recomputed_without_products(b) || is_dropped_input(b) || is_dequantized(b) || is_of_all_ranks(b);
   };
   if (n.total() == 0 && run.memory.lora_dropout > 0) return {is_dropped_input, is_cheap};
+  if (n.total() == 0 && run.parallel.sequence) return {is_of_all_ranks, is_cheap};
   if (n.total() == 0) return {};
   const std::uint64_t full = n.full, mlp = full + n.mlp, selective = mlp + n.selective;
   auto dropped = [=](const Buffer& b) {
     if (b.layer < 0) return false;
-    if (is_dropped_input(b) || is_dequantized(b)) return true;
+    if (is_dropped_input(b) || is_dequantized(b) || is_of_all_ranks(b)) return true;
     const auto layer = static_cast<std::uint64_t>(b.layer);
     return layer < full ? computed_inside_a_layer(b)
            : layer < mlp

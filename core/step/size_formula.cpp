@@ -48,6 +48,18 @@ constexpr Shape kOthers[] = {
     {role::kDAttnOut, "M", "A*D"},
     {role::kDQkv, "M", "(A+2K)*D"},
     {role::kDH1, "M", "H"},
+    {role::kDHf, "M", "H"},
+    {role::kH1All, "M", "H"},
+    {role::kH2All, "M", "H"},
+    {role::kHfAll, "M", "H"},
+    {role::kDxDown, "M", "H"},
+    {role::kDxO, "M", "H"},
+    {role::kDxEmbed, "M", "H"},
+    {role::kEmbedSum, "M", "H"},
+    {role::kOSum, "M", "H"},
+    {role::kDownSum, "M", "H"},
+    {role::kDH1Sum, "M", "H"},
+    {role::kDH2Sum, "M", "H"},
     {role::kCacheK, "S", "K*D"},
     {role::kCacheV, "S", "K*D"},
     {role::kNf4Scales, "N", ""},
@@ -97,6 +109,10 @@ bool has_shape_of_weight(const Program& p, const Buffer& b) {
 }
 
 Shape shape_of(const Program& p, const Buffer& b) {
+  // With sequence parallelism a rank has a part of the rows of some activations.
+  if (p.run.parallel.sequence && b.rows * p.run.parallel.tensor == p.run.tokens_per_micro_batch() &&
+      !b.persistent && b.component == Component::kActivations)
+    return {};
   const bool one_token = b.copy == kOfGenerate;
   const std::string_view r = b.role;
   if (b.dtype == DType::kU8 && r.starts_with("w."))

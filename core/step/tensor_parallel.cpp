@@ -12,6 +12,13 @@
 //   update    gradients of the norms of q and k, which each rank has of its heads
 //
 // Every other value is the same on all TP ranks, to the bit.
+//
+// With sequence parallelism (parallel.sequence) a rank has its rows alone of what is between the products: of
+// the residual stream, of the outputs of norms, and of their gradients. In a micro-batch, sums of activations
+// are reduce-scatters, and each rank takes its rows and adds the residual to them (kTakeRows); an all-gather
+// of rows precedes the products that divide their outputs, in the backward pass those that divide their
+// inputs. What is gathered is not kept: recompute.cpp gathers it again. The gradients of all norms are sums
+// over the TP ranks. Evaluation and generation work as without.
 #include "core/base/checked.hpp"
 #include "core/model/tensor_parts.hpp"
 #include "core/step/builder.hpp"
@@ -20,7 +27,8 @@ namespace trainhost::step {
 
 void start_tensor_sum(Builder& b, std::int32_t layer, BufferId part) {
   if (b.has_tensor_ranks())
-    b.op(OpKind::kAllReduce, layer, {part, b.collective_scratch}, {part}, kAmongTensorRanks);
+    b.op(b.divides_rows() ? OpKind::kReduceScatter : OpKind::kAllReduce, layer, {part, b.collective_scratch},
+         {part}, kAmongTensorRanks);
 }
 
 void wait_for_tensor_ranks(Builder& b, std::int32_t layer, BufferId buffer) {
@@ -29,6 +37,23 @@ void wait_for_tensor_ranks(Builder& b, std::int32_t layer, BufferId buffer) {
 
 void sum_over_tensor_ranks(Builder& b, std::int32_t layer, BufferId part) {
   start_tensor_sum(b, layer, part), wait_for_tensor_ranks(b, layer, part);
+}
+
+BufferId add_all_rows(Builder& b, const char* role, std::int32_t layer) {
+  return b.add(role, layer, Component::kCommunication, b.rows, b.p.model.hidden, b.storage_type());
+}
+
+BufferId gather_rows(Builder& b, std::int32_t layer, BufferId own, const char* role) {
+  if (!b.divides_rows()) return own;
+  const BufferId all = add_all_rows(b, role, layer);
+  b.op(OpKind::kAllGather, layer, {all, b.collective_scratch, own}, {all}, kAmongTensorRanks);
+  wait_for_tensor_ranks(b, layer, all);
+  return all;
+}
+
+void take_rows_of_sum(Builder& b, std::int32_t layer, BufferId sum, BufferId residual, BufferId own) {
+  wait_for_tensor_ranks(b, layer, sum);
+  b.op(OpKind::kTakeRows, layer, {sum, residual}, {own});
 }
 
 void gather_over_tensor_ranks(Builder& b, BufferId buffer) {
@@ -46,16 +71,18 @@ BufferId head_stats(Builder& b, BufferId hf, BufferId logits) {
   return stats;
 }
 
-void sum_gradients_of_head_norms(Builder& b) {
+void sum_gradients_of_norms(Builder& b) {
   if (!b.has_tensor_ranks()) return;
-  const auto of_heads = [&](const Param& q) {
+  const auto has_part = [&](const Param& q) {
     const TensorRole r = b.p.tensor_infos[q.slices.front().tensor].role;
-    return q.grad != kNoBuffer && (r == TensorRole::kQNorm || r == TensorRole::kKNorm);
+    const bool of_heads = r == TensorRole::kQNorm || r == TensorRole::kKNorm,
+               of_rows = r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm;
+    return q.grad != kNoBuffer && (of_heads || (of_rows && b.p.run.parallel.sequence));
   };
   for (const Param& q : b.p.params)
-    if (of_heads(q)) start_tensor_sum(b, b.p[q.grad].layer, q.grad);
+    if (has_part(q)) start_tensor_sum(b, b.p[q.grad].layer, q.grad);
   for (const Param& q : b.p.params)
-    if (of_heads(q)) wait_for_tensor_ranks(b, b.p[q.grad].layer, q.grad);
+    if (has_part(q)) wait_for_tensor_ranks(b, b.p[q.grad].layer, q.grad);
 }
 
 bool counts_in_norm(const Program& p, const Param& q) {

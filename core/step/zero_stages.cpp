@@ -99,6 +99,7 @@ class ZeroStage {
   /// pass k - 1, start the sums of its own.
   void section(const Section& s, std::vector<Op>& out) {
     std::uint32_t begin = s.begin;
+    rows_ = p_.ops[begin].rows;
     // The ranks agree to go on before they start anything.
     if (p_.ops[begin].kind == OpKind::kSumScalars) out.push_back(p_.ops[begin++]);
     const std::vector<Pass> passes = divide_into_passes(begin, s.end);
@@ -117,7 +118,7 @@ class ZeroStage {
   /// Operations on the parameters of another pass belong to the phase during which they run, and to the
   /// layer of the parameter.
   Op like(Op op, BufferId parameter) const {
-    op.layer = p_[parameter].layer;
+    op.layer = p_[parameter].layer, op.rows = rows_;
     return op;
   }
   Op wait(const Op& during, const Whole& w) const {
@@ -145,9 +146,10 @@ class ZeroStage {
   }
 
   void reduce(const Pass& pass, std::vector<Op>& out) const {
+    Op last = p_.ops[pass.end - 1];
+    last.rows = rows_;
     for (const Whole& w : pass.grads)
-      out.push_back(
-          make_op_like(p_.ops[pass.end - 1], OpKind::kReduceScatter, {w.whole, scratch_}, {w.whole}));
+      out.push_back(make_op_like(last, OpKind::kReduceScatter, {w.whole, scratch_}, {w.whole}));
   }
 
   void add(const Pass& pass, const Op& during, std::vector<Op>& out) const {
@@ -165,6 +167,7 @@ class ZeroStage {
   };
   Program& p_;
   const BufferId scratch_;
+  std::uint64_t rows_ = 0;       // of the section
   std::vector<Part> part_of_;    // by BufferId of the program before the transform
   std::vector<BufferId> whole_;  // likewise: the whole gradient
   std::vector<Shape> shapes_;    // of the divided buffers

@@ -27,6 +27,7 @@ struct RankCase {
   RunMode mode = RunMode::kFull;
   bool dora = false;
   std::uint32_t tensor = 1;
+  bool sequence = false;  // sequence parallelism
 };
 inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
   return o << c.model.what << ", " << c.ranks << " x " << c.tensor << " ranks, ZeRO " << c.zero
@@ -34,7 +35,7 @@ inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
            << (c.mode == RunMode::kLora    ? ", LoRA"
                : c.mode == RunMode::kQlora ? ", QLoRA"
                                            : "")
-           << (c.dora ? ", DoRA" : "");
+           << (c.dora ? ", DoRA" : "") << (c.sequence ? ", sequence parallelism" : "");
 }
 
 /// `rank` of ranks * c.tensor; of a run of one rank with ranks = 0.
@@ -49,6 +50,7 @@ inline RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank
   if (ranks == 0) return r;
   r.parallel.data = ranks, r.parallel.data_rank = rank / c.tensor + 1;
   r.parallel.tensor = c.tensor, r.parallel.tensor_rank = rank % c.tensor + 1;
+  r.parallel.sequence = c.sequence;
   if (ranks > 1) r.parallel.zero = c.zero;
   return r;
 }

@@ -47,6 +47,8 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_head(ctx, op);
     case OpKind::kHeadStats:
       return run_head_stats(ctx, op);
+    case OpKind::kTakeRows:
+      return run_take_rows(ctx, op);
     case OpKind::kHeadLogits:
       return run_head_logits(ctx, op);
     case OpKind::kRmsNormBwd:

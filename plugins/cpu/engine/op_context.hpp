@@ -2,6 +2,7 @@
 // run_*() per operation, implemented in ops_*.cpp and called by cpu_backend.cpp. Operand slots:
 // core/step/operands.hpp.
 #pragma once
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <span>
@@ -86,6 +87,10 @@ struct OpContext {
     return rank ? rank - 1 : 0;
   }
 
+  /// Rows of an operation: those of the micro-batch, of which evaluation may have fewer than planned, or with
+  /// sequence parallelism those of this rank.
+  std::uint64_t rows_of(const step::Op& op) const { return std::min(step.rows, op.rows); }
+
   /// Runs f(first_row, rows) on parts of all rows; the parts depend only on the shape.
   template <class F>
   void over_rows(std::uint64_t rows, std::uint64_t cols, F&& f) {
@@ -114,6 +119,7 @@ std::size_t partials_needed(const step::Program& p);
 
 void run_embed(OpContext&, const step::Op&);
 void run_embed_bwd(OpContext&, const step::Op&);
+void run_take_rows(OpContext&, const step::Op&);
 void run_rms_norm(OpContext&, const step::Op&);
 void run_rms_norm_bwd(OpContext&, const step::Op&);
 void run_qk_norm(OpContext&, const step::Op&);

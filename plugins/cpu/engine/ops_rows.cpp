@@ -74,6 +74,19 @@ void run_embed_bwd(OpContext& ctx, const step::Op& op) {
   ctx.by_storage([&](auto stored) { embed_bwd_rows<decltype(stored)>(ctx, op); });
 }
 
+/// TP ranks store f32.
+void run_take_rows(OpContext& ctx, const step::Op& op) {
+  const std::uint64_t h = ctx.buffer(op[take_rows::kY]).cols, own = op.rows;
+  const float *sum = ctx.f32(op[take_rows::kSum]) + ctx.tensor_rank() * own * h,
+              *residual = ctx.f32(op[take_rows::kResidual]);
+  float* y = ctx.f32(op[take_rows::kY]);
+  ctx.over_rows(own, h, [&](std::uint64_t first, std::uint64_t rows) {
+    const std::uint64_t at = first * h, n = rows * h;
+    std::memcpy(y + at, sum + at, n * sizeof(float));
+    if (residual) ctx.kernels.add(n, residual + at, y + at);
+  });
+}
+
 template <class T>
 static void rms_norm_rows(OpContext& ctx, const step::Op& op) {
   const std::uint64_t h = ctx.buffer(op[rms_norm::kX]).cols;
@@ -81,7 +94,7 @@ static void rms_norm_rows(OpContext& ctx, const step::Op& op) {
   T* y = ctx.at<T>(op[rms_norm::kY]);
   float* rstd = ctx.f32(op[rms_norm::kRstd]);
   const float eps = static_cast<float>(ctx.model().norm_eps);
-  ctx.over_rows(ctx.step.rows, h, [&](std::uint64_t r, std::uint64_t rows) {
+  ctx.over_rows(ctx.rows_of(op), h, [&](std::uint64_t r, std::uint64_t rows) {
     ctx.rows<T>().rms_norm(rows, h, x + r * h, w, eps, y + r * h, rstd + r);
   });
 }
@@ -103,7 +116,7 @@ static void rms_norm_bwd_rows(OpContext& ctx, const step::Op& op) {
   const std::uint32_t slots = static_cast<std::uint32_t>(ctx.buffer(op[rms_norm_bwd::kPartials]).rows);
   ctx.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     // With fewer rows than slots some slots are empty: their sums become 0.
-    Range r = part(ctx.step.rows, s, slots);
+    Range r = part(ctx.rows_of(op), s, slots);
     std::memset(partial + s * h, 0, h * sizeof(float));
     ctx.rows<T>().rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w,
                                dx + r.begin * h, add, partial + s * h);

@@ -153,6 +153,14 @@ inline Case on_tensor_ranks(Case c, std::uint32_t tensor, std::uint32_t rank, st
   return c;
 }
 
+/// A run of tensor-parallel ranks with sequence parallelism, with as many times the tokens as there are
+/// ranks.
+inline Case with_sequence_parallelism(Case c) {
+  c.run.parallel.sequence = true, c.run.micro_batch *= c.run.parallel.tensor;
+  c.model.name += ", sequence parallelism";
+  return c;
+}
+
 /// The same run with several documents per sequence.
 inline Case with_documents(Case c) {
   c.run.document_mask = true;

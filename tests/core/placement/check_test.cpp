@@ -104,8 +104,11 @@ BOOST_AUTO_TEST_CASE(plans_of_every_rank_of_a_tensor_parallel_run_pass) {
     const auto tensor = static_cast<std::uint32_t>(2 + seed % 3);
     for (const std::uint32_t zero : {0u, 1u, 2u, 3u})
       for (std::uint32_t rank = 1; rank <= tensor; ++rank)
-        holds(on_tensor_ranks(c, tensor, rank, 1 + (seed + zero) % 3 + (zero > 0), zero),
-              "TP rank " + std::to_string(rank) + ", seed " + std::to_string(seed));
+        for (const bool sequence : {false, true}) {
+          const Case ranks = on_tensor_ranks(c, tensor, rank, 1 + (seed + zero) % 3 + (zero > 0), zero);
+          holds(sequence ? with_sequence_parallelism(ranks) : ranks,
+                "TP rank " + std::to_string(rank) + ", seed " + std::to_string(seed));
+        }
   }
 }
 

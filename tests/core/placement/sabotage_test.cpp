@@ -14,7 +14,9 @@ BOOST_AUTO_TEST_SUITE(sabotage)
 BOOST_AUTO_TEST_CASE(any_operation_left_out) {
   for (const Case& c : {everything_case(), full_case(), on_ranks(small_case(), 2, 0),
                         on_ranks(everything_case(), 3, 1), on_ranks(small_case(), 2, 2),
-                        on_ranks(small_case(), 3, 3), on_tensor_ranks(everything_case(), 2, 1, 2, 3)}) {
+                        on_ranks(small_case(), 3, 3), on_tensor_ranks(everything_case(), 2, 1, 2, 3),
+                        with_sequence_parallelism(on_tensor_ranks(everything_case(), 2, 1, 1, 0)),
+                        with_sequence_parallelism(on_tensor_ranks(full_case(), 2, 2, 2, 2))}) {
     const Broken good(c);
     for (std::uint32_t i = 0; i < good.p.ops.size(); ++i) {
       Broken b = good;

@@ -89,6 +89,38 @@ BOOST_AUTO_TEST_CASE(parts_of_tensor_ranks_that_do_not_come_together) {
            {"grad.norm1 enters the norm 1 times"});
 }
 
+BOOST_AUTO_TEST_CASE(rows_of_tensor_ranks_in_wrong_places) {
+  const Case c = with_sequence_parallelism(on_tensor_ranks(everything_case(), 2, 1, 1, 0));
+  rejected(c,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kLinear, 0)][operand::linear::kX] = b.id(role::kH1, 0);
+             b.settle();
+           },
+           {"layers.0.h1 is f32[12,8], expected f32[24,8]"});
+  rejected(c,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kTakeRows, 0)][operand::take_rows::kResidual] = kNoBuffer;
+             b.settle();
+           },
+           {"take_rows of layer 0", "omits the residual"});
+  rejected(c, [](Broken& b) { b.p.ops[b.op(OpKind::kReduceScatter, 0)].kind = OpKind::kAllReduce; },
+           {"is not the collective for this rank's part of the residual stream"});
+  rejected(c,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kAllGather, 0)][operand::all_gather::kShard] = b.id(role::kX, 0);
+             b.settle();
+           },
+           {"needs the norm's output before layer 0 in layers.0.h1.all"});
+  // A norm whose gradient has the rows of this rank alone.
+  rejected(c,
+           [](Broken& b) {
+             std::uint32_t i = b.p.section(SectionKind::kUpdate).begin;
+             while (b.p.ops[i].kind != OpKind::kAllReduce) ++i;
+             b.drop(i);
+           },
+           {"grad.norm1 is added up over"});
+}
+
 BOOST_AUTO_TEST_CASE(shards_in_wrong_places) {
   Case grads = on_ranks(small_case(), 2, 2), weights = on_ranks(small_case(), 2, 3);
   grads.model.tied = true;

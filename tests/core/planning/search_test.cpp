@@ -90,10 +90,9 @@ BOOST_AUTO_TEST_CASE(best_rows_are_sorted_by_time_and_the_pareto_front_descends)
 }
 
 /// Fixes the keys that have no step program.
-const Overrides kWithProgram = {{"parallel.pipeline", "1"},          {"parallel.context", "1"},
-                                {"parallel.sequence", "false"},      {"train.recompute_every", "1"},
-                                {"plan.offload_weights", "none"},    {"plan.offload_optimizer", "none"},
-                                {"plan.offload_activations", "none"}};
+const Overrides kWithProgram = {{"parallel.pipeline", "1"},         {"parallel.context", "1"},
+                                {"train.recompute_every", "1"},     {"plan.offload_weights", "none"},
+                                {"plan.offload_optimizer", "none"}, {"plan.offload_activations", "none"}};
 
 // The bounds hold for what was seen: 0.82 to 1.06 of it, on 8 to 512 GPUs. The step program
 // overlaps the sums of TP ranks with gradients of weights, and recomputes less than a whole forward pass.

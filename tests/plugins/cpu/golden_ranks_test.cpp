@@ -18,9 +18,11 @@ using namespace test;
 struct RanksOfGolden {
   const char* name;
   std::uint32_t data, tensor, zero;
+  bool sequence = false;
 };
 std::ostream& operator<<(std::ostream& o, const RanksOfGolden& c) {
-  return o << c.name << ", " << c.data << " x " << c.tensor << " ranks, ZeRO " << c.zero;
+  return o << c.name << ", " << c.data << " x " << c.tensor << " ranks, ZeRO " << c.zero
+           << (c.sequence ? ", sequence parallelism" : "");
 }
 
 std::vector<RanksOfGolden> golden_rank_cases() {
@@ -34,6 +36,8 @@ std::vector<RanksOfGolden> golden_rank_cases() {
                                              {2u, 2u, 1u},
                                              {2u, 2u, 3u}})
       all.push_back({n, data, tensor, zero});
+  all.push_back({"mha", 1, 2, 0, true});
+  all.push_back({"gqa-tied", 2, 2, 3, true});
   return all;
 }
 
@@ -54,6 +58,7 @@ BOOST_DATA_TEST_CASE(golden_runs_are_reproduced_by_ranks, boost::unit_test::data
     RunSpec run = g.run;
     run.micro_batch = 1, run.accumulate = own;
     run.parallel.data = c.data, run.parallel.data_rank = number / c.tensor + 1, run.parallel.zero = c.zero;
+    run.parallel.sequence = c.sequence;
     run.parallel.tensor = c.tensor, run.parallel.tensor_rank = number % c.tensor + 1;
     PluginSession session(cpu_plugin(), host, g.model, run);
     session.load_all(g.weights);

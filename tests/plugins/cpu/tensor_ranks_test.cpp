@@ -27,6 +27,12 @@ RankCase tensor_case(std::size_t model, std::uint32_t tensor, std::uint32_t data
   return c;
 }
 
+/// With sequences that the tensor-parallel ranks divide.
+RankCase with_sequence(RankCase c) {
+  c.sequence = true, c.model.seq = (c.model.seq + c.tensor - 1) / c.tensor * c.tensor;
+  return c;
+}
+
 std::vector<RankCase> tensor_cases() {
   std::vector<RankCase> all;
   for (std::size_t m = 0; m < small_models().size(); ++m) {
@@ -36,7 +42,15 @@ std::vector<RankCase> tensor_cases() {
       all.push_back(tensor_case(m, 2, 2 + m % 2, zero, m % 3 ? Recompute::kNone : Recompute::kFull));
     all.push_back(tensor_case(m, 2, 2, static_cast<std::uint32_t>(m % 4), Recompute::kFull));
     all.back().bf16 = true;
+    // One case with sequence parallelism per model: every policy, ZeRO stage, and 2 to 4 ranks.
+    constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+    all.push_back(
+        with_sequence(tensor_case(m, 2 + m % 2, 1 + (m + 1) % 2, m % 2 ? 0u : m / 2 % 4, kPolicies[m % 3])));
   }
+  all.push_back(with_sequence(tensor_case(4, 4, 1, 0, Recompute::kFull)));
+  all.push_back(with_sequence(tensor_case(2, 2, 2, 3, Recompute::kSelective)));
+  all.push_back(with_sequence(tensor_case(4, 2, 1, 0)));
+  all.back().bf16 = true;
   all.push_back(tensor_case(4, 4, 1, 0));
   for (const Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum})
     for (const std::uint32_t zero : {0u, 3u}) {
@@ -69,7 +83,8 @@ BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::d
 
 BOOST_AUTO_TEST_CASE(the_same_tensor_ranks_give_the_same_bits) {
   for (const std::uint32_t zero : {0u, 3u}) {
-    const RankCase c = tensor_case(4, 2, 2, zero);
+    RankCase c = tensor_case(4, 2, 2, zero);
+    c.sequence = zero == 3;
     const RankResult a = train(c, 2, 5), b = train(c, 2, 5);
     BOOST_TEST(a.loss == b.loss);
     BOOST_TEST(a.norm == b.norm);
@@ -91,7 +106,8 @@ BOOST_AUTO_TEST_CASE(what_a_tensor_rank_sends_is_the_closed_form) {
 BOOST_AUTO_TEST_CASE(tensor_ranks_evaluate_and_generate_as_one_process_does) {
   for (const std::size_t model : {std::size_t{1}, std::size_t{4}})
     for (const std::uint32_t zero : {0u, 3u}) {
-      const RankCase c = tensor_case(model, 2, 2, zero);
+      RankCase c = tensor_case(model, 2, 2, zero);
+      if (zero == 3) c = with_sequence(c);
       const auto one = evaluate_and_generate(c, 0), many = evaluate_and_generate(c, 2);
       for (const auto& rank : many) {
         BOOST_TEST(std::abs(rank.first - one[0].first) <= 1e-6 * one[0].first);
@@ -101,6 +117,17 @@ BOOST_AUTO_TEST_CASE(tensor_ranks_evaluate_and_generate_as_one_process_does) {
         BOOST_TEST(rank.second == many[0].second);
       }
     }
+}
+
+// The same bytes as without: an all-reduce is a reduce-scatter and an all-gather. In the backward pass rows
+// are gathered again, for the gradients of weights: once per norm of a layer more.
+BOOST_AUTO_TEST_CASE(sequence_parallelism_sends_one_gather_per_norm_more) {
+  RankCase c = tensor_case(0, 2, 1, 0);
+  c.model.seq = 16, c.model.spec.hidden = 32;
+  const std::uint64_t plain = train(c, 1, 1).bytes;
+  c.sequence = true;
+  const std::uint64_t residual = 4 * 16 * 32, layers = c.model.spec.layers, norms = (2 * layers + 1) * 4 * 32;
+  BOOST_TEST(train(c, 1, 1).bytes == plain + kSequences * 2 * layers * residual / 2 + norms);
 }
 
 // What a checkpoint has is that of one process: loaded by any ranks, saved by all of them.
@@ -170,6 +197,8 @@ struct Refusal {
 };
 std::ostream& operator<<(std::ostream& o, const Refusal& r) { return o << r.says; }
 const Refusal kRefusals[] = {
+    {"parallel.sequence: parallel.tensor = 2 does not divide 7 tokens of a micro-batch",
+     [](RankCase&, RunSpec& r) { r.parallel.sequence = true; }},
     {"parallel.tensor = 2 does not divide 3 attention heads (num_attention_heads) (use 1 or 3)",
      [](RankCase& c, RunSpec&) { c.model.spec.heads = c.model.spec.kv_heads = 3; }},
     {"parallel.tensor = 2 does not divide 1 key/value heads",

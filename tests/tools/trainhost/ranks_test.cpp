@@ -74,15 +74,16 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_processes_train_as_one_does) {
   alone.pop_back();
   BOOST_REQUIRE(run_program(small_run(tmp / "1", kSteps, alone)).code == 0);
   const std::vector<Step> one = steps_of(tmp / "1");
-  for (const auto& [ranks, zero, recompute] : {std::tuple{2, 0, "none"},
-                                               {2, 0, "full"},
-                                               {4, 0, "selective"},
-                                               {4, 1, "none"},
-                                               {4, 2, "full"},
-                                               {4, 3, "none"}}) {
+  for (const auto& [ranks, zero, recompute, sequence] : {std::tuple{2, 0, "none", false},
+                                                         {2, 0, "full", true},
+                                                         {4, 0, "selective", false},
+                                                         {4, 1, "none", true},
+                                                         {4, 2, "full", false},
+                                                         {4, 3, "none", true}}) {
     const fs::path dir = tmp / (std::to_string(ranks) + "-" + std::to_string(zero) + recompute);
     std::vector<std::string> more = kTwoHeads;
     more.push_back("parallel.zero=" + std::to_string(zero));
+    if (sequence) more.push_back("parallel.sequence=true");
     more.push_back(std::string("train.recompute=\"") + recompute + "\"");
     const Outcome r = run_program(small_run(dir, kSteps, more), under_mpirun(ranks));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
