@@ -115,13 +115,15 @@ static runfile::RunConfig load_framework_files(const CommonArguments& a, const f
   return c;
 }
 
-/// --device=A and --set memory.device=B: neither may win without a word. `options`: --device and the like.
+/// --device=A and --set memory.device=B: neither may win without a word. Options that say so, as --steps, do
+/// win.
 static void require_agreement(const std::vector<runfile::Override>& sets,
                               const std::vector<runfile::Override>& options) {
   for (const runfile::Override& option : options)
     for (const runfile::Override& set : sets)
-      if (!option.option.empty() && set.key == option.key && set.value != option.value &&
-          option.option.starts_with("--"))
+      if ((option.option == "--device" || option.option == "--budget" || option.option == "--host-budget" ||
+           option.option == "--for") &&
+          set.key == option.key && set.value != option.value)
         throw usage_error(fmt::format("{}={} and --set {}={} disagree", option.option,
                                       escaped(option.value, 80), set.key, escaped(set.value, 80)),
                           "give one of them");
