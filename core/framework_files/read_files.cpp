@@ -46,10 +46,11 @@ class Finish {
       return job_.erase("parallel.zero");  // nothing to shard over
     // Sharded memory per rank depends on the number of ranks: a guess would be wrong by its factor.
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
-      throw usage_error(fmt::format("{} (parallel.zero = {}) shards over data-parallel ranks, but no file "
-                                    "says how many devices there are",
-                                    zero->key, zero->value),
-                        "for example --set parallel.data=8", zero->where);
+      throw usage_error(
+          fmt::format("{}: parallel.zero = {} shards over data-parallel ranks, but no file says "
+                      "how many devices there are",
+                      zero->key, zero->value),
+          "for example --set parallel.data=8", zero->where);
   }
 
   /// The preset or the config.json of what the files name.

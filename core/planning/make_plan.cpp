@@ -61,6 +61,7 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
   const plugin::Candidate* estimator = registry.find(id);
   if (given == c.plugin_options.end() || !estimator) return;
   const std::vector<std::string>& options = estimator->manifest.options;
+  std::vector<std::string> without;
   for (const auto& [key, value] : given->second) {
     if (key == "framework" || key == "cross_entropy" || key == "compute_capability" ||
         std::ranges::find(options, key) != options.end())
@@ -69,8 +70,11 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
                                 : key == "lora_head"
                                     ? "lm_head in lora.targets"
                                     : fmt::format("plan.{} = \"{}\"", key, escaped(value, 80));
-    v.notes.push_back(fmt::format("{} has no effect on the estimate of '{}'", setting, escaped(id, 80)));
+    without.push_back(setting);
   }
+  if (!without.empty())
+    v.notes.push_back(
+        fmt::format("without effect on the estimate of '{}': {}", escaped(id, 80), fmt::join(without, ", ")));
 }
 
 PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {

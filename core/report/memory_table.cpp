@@ -2,6 +2,8 @@
 // suggested changes and limits.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/text.hpp"
 #include "core/report/changes_table.hpp"
 #include "core/report/comparison.hpp"
@@ -16,16 +18,22 @@ namespace {
 
 /// Symbols of docs/memory-model.md: L layers, H hidden size, A heads, K key and value heads, D head
 /// dimension, I intermediate size, V vocabulary. The name comes from a file, so the line is escaped.
-std::string model_line(const planning::PlanResult& v) {
+/// A space at which wrapped() divides no line: between a symbol and its value.
+constexpr char kTogether = '\x1f';
+
+std::string model_line(const planning::PlanResult& v, const Terminal& t) {
   const ModelSpec& m = v.model;
   std::string line = fmt::format("{}  {}", m.name.empty() ? m.family : m.name, m.family);
   if (v.parameters_known) line += fmt::format(", {} parameters", format_count(v.parameters.total));
   if (v.active_parameters) line += fmt::format(", {} active", format_count(v.active_parameters));
   if (v.trained_parameters.value_or(0))
     line += fmt::format(", {} trained", format_count(*v.trained_parameters));
-  line += fmt::format("  (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
-                      m.head_dim, m.intermediate, m.vocab);
-  return escaped(line, 400);
+  line = escaped(line, 300) + fmt::format("  (L{0}{1}, H{0}{2}, A{0}{3}, K{0}{4}, D{0}{5}, I{0}{6}, V{0}{7})",
+                                          kTogether, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim,
+                                          m.intermediate, m.vocab);
+  line = wrapped(line, line_width(t), "    ");
+  std::ranges::replace(line, kTogether, ' ');
+  return line;
 }
 
 /// The first estimate, and the same run in a framework: one row each.
@@ -127,7 +135,7 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
 }  // namespace
 
 std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
-  std::string out = styled(t, Style::kBold, wrapped(model_line(v), line_width(t), "    ")) + "\n";
+  std::string out = styled(t, Style::kBold, model_line(v, t)) + "\n";
   if (!v.run_line.empty())
     out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t),
                    "    ") +

@@ -76,16 +76,16 @@ std::string name_of(const fs::path& file) {
 }  // namespace
 
 /// The text is kept with the model: token ids and fields unknown to this program are copied from it.
-ModelSpec parse_model_config(const std::string& json, const std::string& name) {
-  ModelSpec m = model_from_config(read_config_fields(json, name), json, name);
+ModelSpec parse_model_config(const std::string& json, const std::string& name, bool of_framework) {
+  ModelSpec m = model_from_config(read_config_fields(json, name), json, name, of_framework);
   m.name = name_of(name);
   m.config_json = json;
   return m;
 }
 
-ModelSpec read_model_config(const fs::path& config_json) {
+ModelSpec read_model_config(const fs::path& config_json, bool of_framework) {
   const std::string text = read_text_file(config_json, kMaxConfigBytes, "model.config", {});
-  return parse_model_config(text, config_json.string());
+  return parse_model_config(text, config_json.string(), of_framework);
 }
 
 std::optional<DType> model_config_dtype(const ModelSpec& m) {

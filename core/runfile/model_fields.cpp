@@ -141,14 +141,16 @@ void read_window(const ModelFieldReader& f, const Defaults& defaults, ModelSpec&
   read_layer_types(f, m, used ? window : 0);
 }
 
+constexpr const char* kPlanOnly = "`trainhost plan --for NAME` plans it for a framework that trains it";
+
 /// rope_theta and rope_scaling, or the newer rope_parameters, which contains both.
-void read_rope(const ModelFieldReader& f, double theta, ModelSpec& m) {
+void read_rope(const ModelFieldReader& f, double theta, bool of_framework, ModelSpec& m) {
   const std::string group = f.given("rope_parameters") ? "rope_parameters" : "rope_scaling";
   m.rope_theta = f.number("rope_theta", theta);
   if (f.given("rope_parameters")) m.rope_theta = f.number("rope_parameters.rope_theta", m.rope_theta);
   for (const std::string& name : {std::string("partial_rotary_factor"), group + ".partial_rotary_factor"})
-    if (f.number(name, 1.0) != 1.0)
-      f.fail(name, "is not supported: rotary embeddings apply to the whole head");
+    if (f.number(name, 1.0) != 1.0 && !of_framework)
+      f.fail(name, "is not supported: rotary embeddings apply to the whole head", kPlanOnly);
   m.rope = {};
   if (!f.given(group)) return;
   f.require_table(group);
@@ -158,11 +160,13 @@ void read_rope(const ModelFieldReader& f, double theta, ModelSpec& m) {
     f.fail(group, "has no rope_type", "expected default, linear or llama3");
   if (kind.empty() || kind == "default") return;
   static const std::vector<std::string> kKinds{"default", "linear", "llama3"};
-  if (kind != "linear" && kind != "llama3")
+  if (kind != "linear" && kind != "llama3") {
+    if (of_framework) return;
     f.fail(at,
            fmt::format("= \"{0}\": rope scaling {0} is not supported{1}", escaped(kind, 40),
                        did_you_mean(kind, kKinds)),
-           "supported: default, linear, llama3");
+           std::string("supported: default, linear, llama3; ") + kPlanOnly);
+  }
   const auto require = [&](const char* name) {
     const std::string full = group + "." + name;
     if (!f.given(full)) f.fail(full, fmt::format("is missing: rope scaling {} requires it", kind));
@@ -180,21 +184,24 @@ void read_rope(const ModelFieldReader& f, double theta, ModelSpec& m) {
 void reject_unsupported_fields(const ModelFieldReader& f) {
   const std::string act = f.text("hidden_act", "silu");
   if (act != "silu" && act != "swish")
-    f.fail("hidden_act", fmt::format("= \"{}\" is not supported: expected silu", escaped(act, 40)));
-  if (f.number("attention_dropout", 0) != 0) f.fail("attention_dropout", "is not supported: expected 0");
+    f.fail("hidden_act", fmt::format("= \"{}\" is not supported: expected silu", escaped(act, 40)),
+           kPlanOnly);
+  if (f.number("attention_dropout", 0) != 0)
+    f.fail("attention_dropout", "is not supported: expected 0", kPlanOnly);
   if (f.given("quantization_config"))
-    f.fail("quantization_config", "is not supported: expected unquantized weights");
+    f.fail("quantization_config", "is not supported: expected unquantized weights", kPlanOnly);
 }
 
 /// Unsupported fields are rejected before any other is read: their message is the more useful one.
-ModelSpec build(const ModelFieldReader& f, const std::string& family, const Defaults& defaults) {
+ModelSpec build(const ModelFieldReader& f, const std::string& family, const Defaults& defaults,
+                bool of_framework = false) {
   ModelSpec m;
   m.family = family;
-  bool valid = f.rule([&] { reject_unsupported_fields(f); });
+  bool valid = of_framework || f.rule([&] { reject_unsupported_fields(f); });
   valid &= f.rule([&] { read_dimensions(f, defaults, m); });
   valid &= f.rule([&] { read_biases(f, m); });
   valid &= f.rule([&] { read_window(f, defaults, m); });
-  valid &= f.rule([&] { read_rope(f, defaults.model.rope_theta, m); });
+  valid &= f.rule([&] { read_rope(f, defaults.model.rope_theta, of_framework, m); });
   if (!valid) return m;
   m.tied = f.boolean("tie_word_embeddings", defaults.model.tied);
   m.norm_eps = f.number("rms_norm_eps", defaults.model.norm_eps);
@@ -228,13 +235,14 @@ ModelSpec planned_model(const ModelFieldReader& f, const std::string& family, co
 
 }  // namespace
 
-ModelSpec model_from_config(const ModelFields& fields, const std::string& json, const std::string& file) {
+ModelSpec model_from_config(const ModelFields& fields, const std::string& json, const std::string& file,
+                            bool of_framework) {
   const ModelFieldReader f(fields, "", file);
   const std::string family = f.text("model_type", family_from_architecture(f));
   if (family.empty())
     f.fail("model_type", "is missing", "add the model family, for example \"model_type\": \"llama\"");
   if (!trainable_family(family)) return planned_model(f, family, json, file);
-  return build(f, family, config_defaults(family));
+  return build(f, family, config_defaults(family), of_framework);
 }
 
 ModelSpec model_from_inline(const ModelFields& fields, const Settings& settings) {

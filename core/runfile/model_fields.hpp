@@ -16,8 +16,10 @@ using ModelFields = std::map<std::string, Value>;
 
 /// The model of a config.json. Absent fields take the family's defaults in transformers. For a family that
 /// cannot be trained, returns the dimensions that core/model knows. `json`: the text of the config; `file`:
-/// its name in messages.
-ModelSpec model_from_config(const ModelFields& fields, const std::string& json, const std::string& file);
+/// its name in messages. `of_framework`: another framework trains the model, so arithmetic that no trainer
+/// here has (rope scaling, activation, quantized weights) is no error; memory does not depend on it.
+ModelSpec model_from_config(const ModelFields& fields, const std::string& json, const std::string& file,
+                            bool of_framework = false);
 
 /// An inline model. Absent fields come from the built-in model, except that num_key_value_heads and head_dim
 /// follow the given hidden_size and num_attention_heads. The checks are rules of `settings`.

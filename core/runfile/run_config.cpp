@@ -32,12 +32,18 @@ namespace fs = std::filesystem;
 namespace trainhost::runfile {
 namespace {
 
-ModelSpec model_from_config_file(const std::string& text, const fs::path& base, const Where& where) {
+/// Whether the step of another framework is planned, which trainers here never execute.
+bool is_of_framework(const Settings& s) {
+  return s.given("plan.framework") && s.text("plan.framework") != "trainhost";
+}
+
+ModelSpec model_from_config_file(const Settings& s, const fs::path& base) {
+  const std::string text = s.text("model.config");
   fs::path path = resolve_path(text, base);
   std::error_code ec;
   if (fs::is_directory(path, ec)) path /= "config.json";
-  require_file(path, "model.config", where);
-  return read_model_config(path);
+  require_file(path, "model.config", s.where("model.config"));
+  return read_model_config(path, is_of_framework(s));
 }
 
 /// Fields of a sub-table (rope_scaling.factor) need their group as a table, as a config.json has it, so that
@@ -74,7 +80,7 @@ void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
     throw usage_error(
         fmt::format("model.path: '{}' contains no config.json", escaped(c.model_folder.string(), 400)),
         "a folder in the layout of Hugging Face has config.json, *.safetensors and tokenizer files", where);
-  c.model = read_model_config(c.model_folder / "config.json");
+  c.model = read_model_config(c.model_folder / "config.json", is_of_framework(s));
   c.weights = weights_beside(c.model_folder);
 }
 
@@ -108,7 +114,7 @@ void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
   if (s.given("model.path")) {
     set_model_folder(s, base, c);
   } else if (s.given("model.config")) {
-    c.model = model_from_config_file(s.text("model.config"), base, s.where("model.config"));
+    c.model = model_from_config_file(s, base);
     const fs::path config = resolve_path(s.text("model.config"), base);
     std::error_code ec;
     c.model_folder = fs::is_directory(config, ec) ? config : config.parent_path();

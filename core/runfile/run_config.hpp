@@ -193,9 +193,9 @@ std::optional<std::filesystem::path> tokenizer_beside(const std::filesystem::pat
 
 /// Reads a Hugging Face config.json. A family that cannot be trained is returned with its name and the known
 /// dimensions; the caller decides whether to reject it. Throws Error(kUsage) on malformed JSON or invalid
-/// values.
-ModelSpec read_model_config(const std::filesystem::path& config_json);
-ModelSpec parse_model_config(const std::string& json, const std::string& name);
+/// values. `of_framework`: as for model_from_config().
+ModelSpec read_model_config(const std::filesystem::path& config_json, bool of_framework = false);
+ModelSpec parse_model_config(const std::string& json, const std::string& name, bool of_framework = false);
 /// The text of a config.json with which Hugging Face software loads the trained model, with weights of type
 /// `dtype`. Fields of the config that the model was read from and that are not known here are kept.
 std::string model_config_json(const ModelSpec& m, DType dtype = DType::kF32);

@@ -23,7 +23,7 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
              "the number of "
              "tokens of one training sequence)");
   BOOST_TEST(error_of("t.yaml", batch + model + length + "fsdp: full_shard auto_wrap\n") ==
-             "t.yaml:4: fsdp (parallel.zero = 3) shards over data-parallel ranks, but no file says how many "
+             "t.yaml:4: fsdp: parallel.zero = 3 shards over data-parallel ranks, but no file says how many "
              "devices there are (for "
              "example --set parallel.data=8)");
   // DeepSpeed divides the global batch over ranks and steps; without ranks the micro-batch is not known.

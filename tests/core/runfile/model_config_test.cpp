@@ -108,6 +108,19 @@ BOOST_AUTO_TEST_CASE(the_family_comes_from_the_architecture_where_model_type_is_
       "config.json: model_type is missing (add the model family, for example \"model_type\": \"llama\")");
 }
 
+BOOST_AUTO_TEST_CASE(arithmetic_that_only_a_framework_has_is_accepted_for_its_plan) {
+  for (const char* more :
+       {R"("hidden_act": "gelu")", R"("attention_dropout": 0.1)",
+        R"("quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true})",
+        R"("rope_scaling": {"type": "yarn", "factor": 4})", R"("partial_rotary_factor": 0.5)"}) {
+    BOOST_TEST(!rejection_with(more).empty(), more);
+    const ModelSpec m = parse_model_config(small_config(more, "qwen2"), "c.json", true);
+    const ModelSpec plain = parse_model_config(small_config("", "qwen2"), "c.json", true);
+    BOOST_TEST((m.vocab == plain.vocab && m.layers == plain.layers && m.rope == plain.rope), more);
+  }
+  BOOST_CHECK_THROW(parse_model_config(small_config(R"("hidden_size": -1)", "qwen2"), "c.json", true), Error);
+}
+
 BOOST_AUTO_TEST_CASE(other_families_are_returned_with_their_known_dimensions) {
   const ModelSpec gpt2 = parse_model_config(
       R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024})",
@@ -147,6 +160,9 @@ BOOST_AUTO_TEST_CASE(token_ids_are_copied_to_the_written_config) {
 // clang-format off
 BOOST_AUTO_TEST_CASE(malformed_json_is_rejected_at_its_position) {
   BOOST_TEST(rejection("") == "config.json:1:1: not valid JSON: expected a value, found the end of the text (the file is truncated: copy it again)");
+  BOOST_TEST(rejection("<!DOCTYPE html>").ends_with(
+      "(the file is a web page: download the file itself, for example with `hf download`)"));
+  BOOST_TEST(rejection("version https://git-lfs.github.com/spec/v1\n").ends_with("run 'git lfs pull')"));
   BOOST_TEST(rejection("{") == "config.json:1:2: not valid JSON: expected a string, found the end of the text (the file is truncated: copy it again)");
   BOOST_TEST(rejection("[1]") == "config.json:1:1: expected a JSON object with the model's fields");
   BOOST_TEST(rejection("{\"a\": 1,}") == "config.json:1:9: not valid JSON: expected a string, found '}'");
@@ -185,15 +201,15 @@ BOOST_AUTO_TEST_CASE(invalid_models_are_rejected_at_the_field) {
   BOOST_TEST(rejection_with(R"("tie_word_embeddings": 1)") ==
              R"(config.json:9:1: tie_word_embeddings = 1: expected true or false, got a whole number)");
   BOOST_TEST(rejection_with(R"("hidden_act": "gelu")") ==
-             R"(config.json:9:1: hidden_act = "gelu" is not supported: expected silu)");
+             R"(config.json:9:1: hidden_act = "gelu" is not supported: expected silu (`trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("attention_dropout": 0.1)") ==
-             R"(config.json:9:1: attention_dropout is not supported: expected 0)");
+             R"(config.json:9:1: attention_dropout is not supported: expected 0 (`trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("quantization_config": {"bits": 4})") ==
-             R"(config.json:9:1: quantization_config is not supported: expected unquantized weights)");
+             R"(config.json:9:1: quantization_config is not supported: expected unquantized weights (`trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("rope_scaling": {"type": "yarn", "factor": 4})", "qwen2") ==
-             R"(config.json:9:18: rope_scaling.type = "yarn": rope scaling yarn is not supported (supported: default, linear, llama3))");
+             R"(config.json:9:18: rope_scaling.type = "yarn": rope scaling yarn is not supported (supported: default, linear, llama3; `trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("rope_scaling": {"rope_type": "lama3"})") ==
-             R"(config.json:9:18: rope_scaling.rope_type = "lama3": rope scaling lama3 is not supported; did you mean 'llama3'? (supported: default, linear, llama3))");
+             R"(config.json:9:18: rope_scaling.rope_type = "lama3": rope scaling lama3 is not supported; did you mean 'llama3'? (supported: default, linear, llama3; `trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("rope_scaling": {"factor": 4})") ==
              R"(config.json:9:1: rope_scaling has no rope_type (expected default, linear or llama3))");
   BOOST_TEST(rejection_with(R"("rope_scaling": 4)") ==
@@ -203,7 +219,7 @@ BOOST_AUTO_TEST_CASE(invalid_models_are_rejected_at_the_field) {
   BOOST_TEST(rejection_with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 8192})") ==
              R"(config.json:9:76: rope_scaling.high_freq_factor must be greater than rope_scaling.low_freq_factor)");
   BOOST_TEST(rejection_with(R"("partial_rotary_factor": 0.5)") ==
-             R"(config.json:9:1: partial_rotary_factor is not supported: rotary embeddings apply to the whole head)");
+             R"(config.json:9:1: partial_rotary_factor is not supported: rotary embeddings apply to the whole head (`trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("sliding_window": 0)", "mistral") ==
              R"(config.json:9:1: sliding_window = 0: expected a positive number, or null for none)");
   BOOST_TEST(rejection_with(R"("sliding_window": 8)") ==
