@@ -180,6 +180,7 @@ th_run to_c(const RunSpec& r) {
   c.document_mask = r.document_mask;
   c.data_rank = r.parallel.data_rank;
   c.tensor_rank = r.parallel.tensor_rank;
+  c.lora_rules = r.lora_rules.empty() ? nullptr : r.lora_rules.c_str();
   return c;
 }
 
@@ -244,6 +245,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(dt_kv_cache, r.memory.kv_cache = enum_or(c.dt_kv_cache, DType::kI4, DType::kNone));
   TH_READ(kv_page, r.memory.kv_page = set_or(c.kv_page, 1u));
   TH_READ(trainable, r.trainable = c.trainable ? c.trainable : "");
+  TH_READ(lora_rules, r.lora_rules = c.lora_rules ? c.lora_rules : "");
   TH_READ(lora_dropout, r.memory.lora_dropout = c.lora_dropout);
   TH_READ(document_mask, r.document_mask = c.document_mask != 0);
   TH_READ(data_rank, r.parallel.data_rank = c.data_rank);

@@ -27,8 +27,9 @@ void Tensors::init_magnitudes(std::size_t tensor) {
     return values;
   };
   const std::vector<float> a = values_of(index_of(AdapterPart::kA)), b = values_of(index_of(AdapterPart::kB));
-  const AdapterProduct change{a.data(), b.data(), program_.run.lora_rank, infos[matrix].dim[1],
-                              adapter_scale(program_.run)};
+  const AdapterBlocks adapters =
+      adapter_blocks(program_.model, program_.run, adapter_group(info.role), info.layer);
+  const AdapterProduct change{a.data(), b.data(), adapters.rank, infos[matrix].dim[1], adapters.scale};
   std::vector<double> squares(info.dim[0]);
   const auto add = [&](std::uint64_t first, std::span<const float> values) {
     change.for_elements(first, values.size(), [&](std::uint64_t i, std::uint64_t row, double product) {

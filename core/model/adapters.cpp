@@ -76,7 +76,19 @@ AdapterGroup adapter_group(TensorRole matrix) {
   return AdapterGroup::kQkv;
 }
 
-AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group) {
+std::string adapted_module(TensorRole matrix, std::int32_t layer) {
+  return "model.layers." + std::to_string(layer) + "." + name_of(matrix);
+}
+
+std::vector<AdaptableMatrix> adaptable_matrices(const ModelSpec& m) {
+  std::vector<AdaptableMatrix> out;
+  for (std::int32_t l = 0; l < static_cast<std::int32_t>(m.layers); ++l)
+    for (std::uint32_t i = 0; i < std::size(kMatrices); ++i)
+      out.push_back({adapted_module(kMatrices[i].role, l), 1u << i});
+  return out;
+}
+
+AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group, std::int32_t layer) {
   AdapterBlocks out;
   out.inputs = group == AdapterGroup::kO      ? m.q_width()
                : group == AdapterGroup::kDown ? m.intermediate
@@ -85,9 +97,12 @@ AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup 
   for (const Matrix& x : kMatrices) {
     if (x.group == group) {
       const std::uint64_t outputs = outputs_of(m, x.role);
-      if (trains_adapters(r) && (r.lora_targets & bit)) {
-        out.block[out.count] = {x.role, outputs, out.width, std::uint64_t{out.count} * r.lora_rank,
-                                out.rows_of_b};
+      const AdapterSize size = trains_adapters(r) && (r.lora_targets & bit)
+                                   ? size_of_adapter(r, adapted_module(x.role, layer))
+                                   : AdapterSize{};
+      if (size.rank > 0) {
+        out.rank = size.rank, out.scale = size.alpha / size.rank;  // equal ones: require_valid_adapters()
+        out.block[out.count] = {x.role, outputs, out.width, out.inner(), out.rows_of_b};
         ++out.count;
         out.rows_of_b += outputs;
       }
@@ -98,30 +113,34 @@ AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup 
   return out;
 }
 
-bool trains_adapters(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
-
-double adapter_scale(const RunSpec& r) {
-  assert(r.lora_rank > 0);
-  return r.lora_alpha / r.lora_rank;
+std::vector<AdapterBlocks> different_adapter_blocks(const ModelSpec& m, const RunSpec& r) {
+  std::vector<AdapterBlocks> out;
+  const auto layers = static_cast<std::int32_t>(r.lora_rules.empty() ? 1 : m.layers);
+  for (std::int32_t l = 0; l < layers; ++l)
+    for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
+      if (const AdapterBlocks b = adapter_blocks(m, r, static_cast<AdapterGroup>(g), l); b.count > 0)
+        out.push_back(b);
+  return out;
 }
+
+bool trains_adapters(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
 
 std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r) {
   std::vector<TensorInfo> out;
-  for (std::uint32_t l = 0; l < m.layers; ++l)
+  for (std::int32_t l = 0; l < static_cast<std::int32_t>(m.layers); ++l)
     for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
-      const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
+      const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g), l);
       for (const AdapterPart part : {AdapterPart::kA, AdapterPart::kB, AdapterPart::kMagnitude}) {
         if (part == AdapterPart::kMagnitude && !r.memory.dora) continue;
         for (const AdapterBlock& b : blocks.all()) {
           TensorInfo t;
-          t.name = std::string(kPrefix) + "model.layers." + std::to_string(l) + "." + name_of(b.matrix) +
-                   suffix_of(part);
-          t.role = b.matrix, t.part = part, t.layer = static_cast<std::int32_t>(l);
+          t.name = kPrefix + adapted_module(b.matrix, l) + suffix_of(part);
+          t.role = b.matrix, t.part = part, t.layer = l;
           t.rank = part == AdapterPart::kMagnitude ? 1 : 2;
           if (part == AdapterPart::kA)
-            t.dim = {r.lora_rank, blocks.inputs};
+            t.dim = {blocks.rank, blocks.inputs};
           else
-            t.dim = {b.outputs, part == AdapterPart::kB ? r.lora_rank : 1};
+            t.dim = {b.outputs, part == AdapterPart::kB ? blocks.rank : 1};
           out.push_back(std::move(t));
         }
       }
@@ -155,17 +174,16 @@ std::vector<TensorInfo> saved_tensors(const ModelSpec& m, const RunSpec& r) {
 }
 
 std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
-  if (!r.trainable.empty()) {
+  if (!r.trainable.empty() || !r.lora_rules.empty()) {
     std::uint64_t sum = 0;
     for (const TensorInfo& t : trained_tensors(m, r)) sum = checked_add(sum, t.elements());
     return sum;
   }
   if (!trains_adapters(r)) return count_parameters(m).total;
   std::uint64_t per_layer = 0;
-  for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
-    const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
+  for (const AdapterBlocks& blocks : different_adapter_blocks(m, r)) {
     const std::uint64_t columns = checked_add(checked_mul(blocks.count, blocks.inputs), blocks.rows_of_b);
-    per_layer = checked_add(per_layer, checked_mul(columns, r.lora_rank));
+    per_layer = checked_add(per_layer, checked_mul(columns, blocks.rank));
     if (r.memory.dora) per_layer = checked_add(per_layer, blocks.rows_of_b);
   }
   return checked_mul(m.layers, per_layer);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/adapter_rules.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
@@ -35,24 +36,25 @@ struct AdapterBlock {
   std::uint64_t first_row_of_b;  // in the stacked B of the product
 };
 
-/// The adapted matrices of a product, in the order q, k, v or gate, up.
+/// The adapted matrices of a product of one layer, in the order q, k, v or gate, up.
 struct AdapterBlocks {
   std::array<AdapterBlock, 3> block{};
   std::uint32_t count = 0;
-  std::uint64_t inputs = 0;     // columns of every matrix of the product
-  std::uint64_t width = 0;      // columns of the product's output
-  std::uint64_t rows_of_b = 0;  // sum of the outputs of the blocks
+  std::uint64_t inputs = 0;                             // columns of every matrix of the product
+  std::uint64_t width = 0;                              // columns of the product's output
+  std::uint64_t rows_of_b = 0;                          // sum of the outputs of the blocks
+  std::uint64_t rank = 0;                               // of each of them
+  double scale = 0;                                     // the factor of B A: alpha / rank
+  std::uint64_t inner() const { return count * rank; }  // columns of u
   std::span<const AdapterBlock> all() const { return {block.data(), count}; }
 };
 /// count is 0 if the run adapts no matrix of the product.
-AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group);
+AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group, std::int32_t layer);
+/// The adapters of every product that differ: those of layer 0 if all layers are alike, else of all layers.
+std::vector<AdapterBlocks> different_adapter_blocks(const ModelSpec& m, const RunSpec& r);
 
 /// True if only adapters are trained.
 bool trains_adapters(const RunSpec& r);
-
-/// The factor of the adapters' output: lora_alpha / lora_rank. rsLoRA (alpha / sqrt(rank)) reaches RunSpec as
-/// lora_alpha * sqrt(rank), so that trainers know one formula.
-double adapter_scale(const RunSpec& r);
 
 /// The change scale * B A of an adapted matrix [outputs, inputs], with A [rank, inputs] and B [outputs,
 /// rank].

@@ -34,7 +34,9 @@ struct RunSpec {
   Parallelism parallel;
   std::uint32_t lora_rank = 0, lora_targets = 0;
   double lora_alpha = 0;
-  std::string trainable;  // rules of train.only and train.freeze (trainable.hpp); "" = every weight is trained
+  std::string lora_rules;  // adapters that differ (adapter_rules.hpp); "" = all layers are alike
+  std::string
+      trainable;  // rules of train.only and train.freeze (trainable.hpp); "" = every weight is trained
   MemoryPolicy memory;
   std::uint64_t device_budget = 0, host_budget = 0;  // bytes; 0 = the memory that is free
   // Several documents in one sequence: a token attends only to tokens of its own document.

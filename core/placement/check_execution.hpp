@@ -356,8 +356,10 @@ class ValueRun {
     return value(p_.model.qk_norm ? Quantity::kQkvNormed : Quantity::kQkv, l);
   }
 
-  /// The adapted matrices of the product with a weight of this role.
-  AdapterBlocks adapters_of(TensorRole r) const { return adapter_blocks(p_.model, p_.run, adapter_group(r)); }
+  /// The adapted matrices of the product of layer l with a weight of this role.
+  AdapterBlocks adapters_of(TensorRole r, std::int32_t l) const {
+    return adapter_blocks(p_.model, p_.run, adapter_group(r), l);
+  }
   Value lora_inner(TensorRole r, std::int32_t l) const { return of_product(Quantity::kLoraInner, r, l); }
   /// True if the inputs of adapters are dropped here: in training alone.
   bool drops() const {
@@ -370,12 +372,14 @@ class ValueRun {
   Value of_product(Quantity q, TensorRole r, std::int32_t l) const {
     return value(q, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
   }
-  /// True if the product with a weight of this role has magnitudes.
-  bool has_magnitudes(TensorRole r) const { return p_.run.memory.dora && adapters_of(r).count > 0; }
+  /// True if this product has magnitudes.
+  bool has_magnitudes(TensorRole r, std::int32_t l) const {
+    return p_.run.memory.dora && adapters_of(r, l).count > 0;
+  }
   /// What B multiplies its part into, and receives as gradient: the output of the product, with DoRA the
   /// unscaled one.
   Value sum_with_adapters(TensorRole r, std::int32_t l, const Product& q) const {
-    return has_magnitudes(r) ? of_product(Quantity::kUnscaled, r, l) : q.y;
+    return has_magnitudes(r, l) ? of_product(Quantity::kUnscaled, r, l) : q.y;
   }
   /// The role of the first matrix of the product, by which product() finds it; for adapters, whose first
   /// matrix may be another one.

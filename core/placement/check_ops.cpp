@@ -44,7 +44,7 @@ void ValueRun::forward_linear() {
   // With DoRA, bias and residual are added with the magnitudes. With dropout there are two products, of the
   // input and of the dropped input.
   const bool of_dropped = drops() && contents(in(linear::kX)).quantity == Quantity::kDropped;
-  if (has_magnitudes(r) && (!drops() || of_dropped)) {
+  if (has_magnitudes(r, l) && (!drops() || of_dropped)) {
     need(linear::kX, lora_input(r, l, q.x));
     weight(linear::kWeight, r, l);
     if (in(linear::kBias) != kNoBuffer || in(linear::kResidual) != kNoBuffer)
@@ -66,7 +66,7 @@ void ValueRun::forward_linear() {
   else if (residual)
     need(linear::kResidual, q.residual);
   if (q.has_residual && has_tensor_ranks()) return give(linear::kY, part_of_rank(q.y));
-  give(linear::kY, adapters_of(r).count ? without_adapters(q.y) : q.y);
+  give(linear::kY, adapters_of(r, l).count ? without_adapters(q.y) : q.y);
 }
 
 /// The matrix that the next product uses. weight() accepts it as the parameter, since it is a copy.
@@ -87,7 +87,7 @@ void ValueRun::lora_b() {
   if (!adapted_product(lora_b::kWeight, AdapterPart::kB, q, r, l)) return;
   need(lora_b::kU, lora_inner(r, l));
   weight(lora_b::kWeight, r, l, AdapterPart::kB);
-  const bool of_output = has_magnitudes(r) && drops() && contents(in(lora_b::kY)) == without_adapters(q.y);
+  const bool of_output = has_magnitudes(r, l) && drops() && contents(in(lora_b::kY)) == without_adapters(q.y);
   const Value sum = of_output ? q.y : sum_with_adapters(r, l, q);
   need(lora_b::kY, without_adapters(sum));
   give(lora_b::kYOut, of_output ? without_magnitudes(sum) : sum);
@@ -176,8 +176,8 @@ void ValueRun::linear_dx_add() {
   if (!adapted_product(linear_dx_add::kWeight, AdapterPart::kA, q, r, l)) return;
   need(linear_dx_add::kDy, grad(lora_inner(r, l)));
   weight(linear_dx_add::kWeight, r, l, AdapterPart::kA);
-  if (drops() && !has_magnitudes(r)) f_.at(i_, "adds a gradient without the mask of the dropout");
-  const Value x = has_magnitudes(r) ? lora_input(r, l, q.x) : q.x;
+  if (drops() && !has_magnitudes(r, l)) f_.at(i_, "adds a gradient without the mask of the dropout");
+  const Value x = has_magnitudes(r, l) ? lora_input(r, l, q.x) : q.x;
   need(linear_dx_add::kDx, without_adapters(grad(x)));
   give(linear_dx_add::kDxOut, grad(x));
 }
@@ -207,12 +207,12 @@ void ValueRun::linear_dx() {
   if (params_.adapter_part(original(in(linear_dx::kWeight))) == AdapterPart::kA) {
     need(linear_dx::kDy, grad(lora_inner(r, l)));
     weight(linear_dx::kWeight, r, l, AdapterPart::kA);
-    if (has_magnitudes(r)) f_.at(i_, "omits the product of the dropped input");
+    if (has_magnitudes(r, l)) f_.at(i_, "omits the product of the dropped input");
     return give(linear_dx::kDx, grad(of_product(Quantity::kDropped, r, l)));
   }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is not the weight of a linear layer");
-  if (has_magnitudes(r) && drops() && contents(in(linear_dx::kDy)).quantity == Quantity::kUnscaled) {
+  if (has_magnitudes(r, l) && drops() && contents(in(linear_dx::kDy)).quantity == Quantity::kUnscaled) {
     need(linear_dx::kDy, grad(without_adapters(of_product(Quantity::kUnscaled, r, l))));
     weight(linear_dx::kWeight, r, l);
     return give(linear_dx::kDx, grad(without_adapters(of_product(Quantity::kDropped, r, l))));
@@ -220,7 +220,7 @@ void ValueRun::linear_dx() {
   need(linear_dx::kDy, drops() ? grad(q.y) : grad(sum_with_adapters(r, l, q)));
   weight(linear_dx::kWeight, r, l);
   if (!q.has_residual && has_tensor_ranks()) return give(linear_dx::kDx, part_of_rank(grad(q.x)));
-  give(linear_dx::kDx, adapters_of(r).count ? without_adapters(grad(q.x)) : grad(q.x));
+  give(linear_dx::kDx, adapters_of(r, l).count ? without_adapters(grad(q.x)) : grad(q.x));
 }
 
 /// dW += dy^T x. x must be intact here: kept from the forward pass or recomputed.

@@ -107,7 +107,8 @@ class Shapes {
     for (const Param& q : p_.params)
       if ((is_copy(q.weight, b) || is_copy(q.grad, b)) &&
           p_.tensor_infos[q.slices.front().tensor].part == part)
-        return adapter_blocks(m_, p_.run, adapter_group(p_.tensor_infos[q.slices.front().tensor].role));
+        return adapter_blocks(m_, p_.run, adapter_group(p_.tensor_infos[q.slices.front().tensor].role),
+                              p_[b].layer);
     return {};
   }
   /// Scratch of the update is that of the largest operation. Muon: two copies of a tensor and two square
@@ -154,7 +155,7 @@ class Shapes {
   const DType real_ = p_.traits.f32_storage ? DType::kF32 : p_.run.weight;
   const std::uint64_t M = o_.rows, H = m_.hidden, I = m_.intermediate, A = m_.heads, K = m_.kv_heads,
                       D = m_.head_dim, V = m_.vocab, S = p_.run.seq_len, W = p_.traits.slots,
-                      R = p_.run.lora_rank, qkv = (A + 2 * K) * D,
+                      qkv = (A + 2 * K) * D,
                       T = p_.run.mode == RunMode::kInference ? 1 : p_.run.parallel.tensor;  // TP ranks
 };
 
@@ -184,15 +185,15 @@ void Shapes::forward() {
       break;
     case OpKind::kLoraB: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b::kWeight]);
-      in(lora_b::kU, M, blocks.count * R), in(lora_b::kWeight, blocks.rows_of_b, R),
+      in(lora_b::kU, M, blocks.inner()), in(lora_b::kWeight, blocks.rows_of_b, blocks.rank),
           in(lora_b::kY, M, blocks.width);
       break;
     }
     case OpKind::kDoraScale: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[dora_scale::kMagnitude], AdapterPart::kMagnitude);
-      in(dora_scale::kWeight, blocks.width, blocks.inputs),
-          in(dora_scale::kA, blocks.count * R, blocks.inputs), in(dora_scale::kB, blocks.rows_of_b, R),
-          in(dora_scale::kMagnitude, blocks.rows_of_b, 1), f32_out(dora_scale::kScale, 2, blocks.width);
+      in(dora_scale::kWeight, blocks.width, blocks.inputs), in(dora_scale::kA, blocks.inner(), blocks.inputs),
+          in(dora_scale::kB, blocks.rows_of_b, blocks.rank), in(dora_scale::kMagnitude, blocks.rows_of_b, 1),
+          f32_out(dora_scale::kScale, 2, blocks.width);
       break;
     }
     case OpKind::kDora: {
@@ -299,14 +300,14 @@ void Shapes::backward() {
     }
     case OpKind::kLoraBDx: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b_dx::kWeight]);
-      in(lora_b_dx::kDy, M, blocks.width), in(lora_b_dx::kWeight, blocks.rows_of_b, R),
-          out(lora_b_dx::kDu, M, blocks.count * R);
+      in(lora_b_dx::kDy, M, blocks.width), in(lora_b_dx::kWeight, blocks.rows_of_b, blocks.rank),
+          out(lora_b_dx::kDu, M, blocks.inner());
       break;
     }
     case OpKind::kLoraBDw: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b_dw::kGradWeight]);
-      in(lora_b_dw::kDy, M, blocks.width), in(lora_b_dw::kU, M, blocks.count * R),
-          f32(lora_b_dw::kGradWeight, blocks.rows_of_b, R);
+      in(lora_b_dw::kDy, M, blocks.width), in(lora_b_dw::kU, M, blocks.inner()),
+          f32(lora_b_dw::kGradWeight, blocks.rows_of_b, blocks.rank);
       break;
     }
     case OpKind::kDoraBwd: {

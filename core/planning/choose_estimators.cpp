@@ -43,7 +43,9 @@ void add_failed(Failed& failed, const std::string& id, const std::string& error)
 constexpr const char* kOwnTrainers = "trainhost";  // in a manifest's list of frameworks
 
 /// True where only the step program knows what is trained: other estimators count every gradient.
-bool needs_program(const runfile::RunConfig& c) { return !c.run.trainable.empty(); }
+bool needs_program(const runfile::RunConfig& c) {
+  return !c.run.trainable.empty() || !c.run.lora_rules.empty();
+}
 
 /// False for adapters that no step program trains, by settings that th_run does not have: its estimator
 /// cannot know them.

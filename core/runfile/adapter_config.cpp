@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "core/base/json_value.hpp"
@@ -72,10 +73,10 @@ class AdapterReader {
     const JsonValue* tied = json_.find("ensure_weight_tying");
     c.tied = tied && tied->boolean;
     read_modules(c);
-    read_pattern("rank_pattern", c.rank_pattern, c, [](const JsonValue& v) {
+    read_pattern("rank_pattern", c.rank_pattern, [](const JsonValue& v) {
       return v.kind == JsonValue::Kind::kInteger && v.integer >= 1 && v.integer <= 65536;
     });
-    read_pattern("alpha_pattern", c.alpha_pattern, c,
+    read_pattern("alpha_pattern", c.alpha_pattern,
                  [](const JsonValue& v) { return is_number(v) && v.number > 0 && v.number <= kMostAlpha; });
     read_targets(c);
     return c;
@@ -130,15 +131,26 @@ class AdapterReader {
     }
   }
 
-  void set_not_trainable(AdapterConfig& c, const JsonValue* at, const std::string& what) {
-    if (!c.not_trainable)
-      c.not_trainable.emplace(
-          error(at, what + ": trainhost trains an adapter of the same matrices in every layer, of one rank",
-                "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
+  ModulePattern compiled(const char* key, const JsonValue* at, const std::string& text, bool of_end) {
+    constexpr std::size_t kLongestPattern = 1000;
+    if (text.size() > kLongestPattern)
+      fail(at,
+           fmt::format("{}: a regular expression has {} characters, more than {}", key, text.size(),
+                       kLongestPattern),
+           "");
+    auto flags = std::regex_constants::ECMAScript;
+#ifdef __GLIBCXX__
+    flags |= std::regex_constants::__polynomial;  // the file is untrusted: no exponential search
+#endif
+    try {
+      return {text, std::regex(of_end ? "(.*\\.)?(" + text + ")" : text, flags)};
+    } catch (const std::regex_error& e) {
+      fail(at, fmt::format("{}: \"{}\" is no regular expression: {}", key, escaped(text, 200), e.what()), "");
+    }
   }
 
   template <class T, class IsValid>
-  void read_pattern(const char* key, std::vector<std::pair<std::string, T>>& pattern, AdapterConfig& c,
+  void read_pattern(const char* key, std::vector<std::pair<ModulePattern, T>>& pattern,
                     const IsValid& is_valid) {
     const JsonValue* v = json_.find(key);
     if (!v || is_neutral(*v)) return;
@@ -146,40 +158,57 @@ class AdapterReader {
     for (const JsonMember& m : v->members) {
       if (!is_valid(m.value))
         fail(&m.value, fmt::format("{}: expected a positive number for \"{}\"", key, escaped(m.key, 80)), "");
-      pattern.emplace_back(m.key, static_cast<T>(m.value.number));
+      pattern.emplace_back(compiled(key, &m.value, m.key, true), static_cast<T>(m.value.number));
     }
-    set_not_trainable(c, v, fmt::format("{} is set", key));
+  }
+
+  /// Names of modules, or a regular expression of them.
+  void read_names(const char* key, std::vector<std::string>& names, std::optional<ModulePattern>& pattern) {
+    const JsonValue* v = json_.find(key);
+    if (!v || is_neutral(*v)) return;
+    if (v->is_string()) {
+      pattern = compiled(key, v, v->string, false);
+      return;
+    }
+    if (!v->is_array()) fail(v, fmt::format("{}: expected a list of names or a regular expression", key), "");
+    for (const JsonValue& name : v->elements) {
+      if (!name.is_string() || name.string.empty())
+        fail(&name, fmt::format("{}: expected the names of modules", key), "");
+      names.push_back(name.string);
+    }
+  }
+
+  void read_layers(AdapterConfig& c) {
+    const JsonValue *layers = json_.find("layers_to_transform"), *pattern = json_.find("layers_pattern");
+    if (!layers || layers->kind == JsonValue::Kind::kNull) return;
+    const auto add = [&](const JsonValue& v) {
+      if (v.kind != JsonValue::Kind::kInteger || v.integer < 0 || v.integer > 65535)
+        fail(&v, "layers_to_transform: expected numbers of layers", "");
+      c.layers.push_back(static_cast<std::uint32_t>(v.integer));
+    };
+    if (!layers->is_array()) return add(*layers);
+    for (const JsonValue& v : layers->elements) add(v);
+    const auto is_layers = [](const JsonValue& v) { return v.is_string() && v.string == "layers"; };
+    if (pattern && !is_neutral(*pattern) && !is_layers(*pattern) &&
+        !(pattern->is_array() && std::ranges::any_of(pattern->elements, is_layers)))
+      fail(pattern, "layers_pattern: the layers of these models are \"layers\"", "");
   }
 
   void read_targets(AdapterConfig& c) {
-    const auto not_trainable = [&](const JsonValue* at, const std::string& what) {
-      set_not_trainable(c, at, what);
-    };
-    for (const char* key : {"layers_to_transform", "layers_pattern", "exclude_modules"})
-      if (const JsonValue* v = json_.find(key); v && !is_neutral(*v))
-        not_trainable(v, fmt::format("{} is set", key));
     const JsonValue* targets = json_.find("target_modules");
-    const auto names = lora_target_names();
     if (targets && targets->is_string() && targets->string == "all-linear") {
-      c.targets = (1u << names.size()) - 1;
-      return;
+      c.all_linear = true;
+    } else {
+      read_names("target_modules", c.targets, c.target_pattern);
+      for (const char* end : {"lm_head", "embed_tokens"})
+        if (std::ranges::find(c.targets, end) != c.targets.end())
+          c.not_trainable.emplace(error(
+              targets,
+              fmt::format("target_modules has {}: trainhost trains adapters of matrices of the layers", end),
+              "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
     }
-    if (!targets || !targets->is_array() || targets->elements.empty())
-      return not_trainable(targets, "target_modules is no list of matrices");
-    for (const JsonValue& t : targets->elements) {
-      const auto found = t.is_string() ? std::find(names.begin(), names.end(), t.string) : names.end();
-      if (found == names.end())
-        not_trainable(
-            &t, fmt::format("target_modules: \"{}\" is not one of {}", escaped(t.string, 80), joined(names)));
-      else
-        c.targets |= 1u << (found - names.begin());
-    }
-  }
-
-  static std::string joined(std::span<const std::string> names) {
-    std::string all;
-    for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-    return all;
+    read_names("exclude_modules", c.excluded, c.excluded_pattern);
+    read_layers(c);
   }
 
   std::string name_;
@@ -189,8 +218,41 @@ class AdapterReader {
 
 }  // namespace
 
-double AdapterConfig::scale(std::uint32_t rank_of_matrix, double alpha_of_matrix) const {
-  return alpha_of_matrix / (rslora ? std::sqrt(static_cast<double>(rank_of_matrix)) : rank_of_matrix);
+namespace {
+/// The value of the first pattern that matches, as PEFT chooses it.
+template <class T>
+T value_of(const std::vector<std::pair<ModulePattern, T>>& patterns, const std::string& module, T otherwise) {
+  for (const auto& [pattern, value] : patterns)
+    if (std::regex_match(module, pattern.regex)) return value;
+  return otherwise;
+}
+
+bool names_module(const std::vector<std::string>& ends, const std::string& module) {
+  return std::ranges::any_of(
+      ends, [&](const std::string& end) { return module == end || module.ends_with("." + end); });
+}
+}  // namespace
+
+AdapterSize AdapterConfig::size_of(const std::string& module) const {
+  const std::uint32_t r = value_of(rank_pattern, module, rank);
+  const double a = value_of(alpha_pattern, module, alpha);
+  return {r, rslora ? a * std::sqrt(static_cast<double>(r)) : a};
+}
+
+bool AdapterConfig::adapts(const std::string& module) const {
+  if (names_module(excluded, module) ||
+      (excluded_pattern && std::regex_match(module, excluded_pattern->regex)))
+    return false;
+  if (target_pattern) return std::regex_match(module, target_pattern->regex);
+  if (!all_linear && !names_module(targets, module)) return false;
+  if (layers.empty()) return true;
+  // "model.layers.7.mlp.up_proj"
+  constexpr std::string_view kLayers = "layers.";
+  const std::size_t at = module.find(kLayers);
+  if (at == module.npos) return false;
+  std::uint32_t layer = 0;
+  std::from_chars(module.data() + at + kLayers.size(), module.data() + module.size(), layer);
+  return std::ranges::find(layers, layer) != layers.end();
 }
 
 AdapterConfig read_adapter_config(const std::filesystem::path& file) {

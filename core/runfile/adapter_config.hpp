@@ -5,13 +5,21 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/model/adapter_rules.hpp"
 
 namespace trainhost::runfile {
+
+/// A regular expression of the file, for names of modules or their ends.
+struct ModulePattern {
+  std::string text;
+  std::regex regex;
+};
 
 struct AdapterConfig {
   std::uint32_t rank = 0;
@@ -19,24 +27,37 @@ struct AdapterConfig {
   bool rslora = false;                       // use_rslora
   bool dora = false;                         // use_dora
   double dropout = 0;                        // lora_dropout; of training alone
-  std::uint32_t targets = 0;                 // bit i: lora_target_names()[i]
   std::vector<std::string> modules_to_save;  // ends of the names of modules that are trained whole
   bool tied = false;                         // ensure_weight_tying: embedding and LM head stay one tensor
   std::string base;                          // base_model_name_or_path; "" if the file names none
-  /// Why the adapter cannot be trained further, although it can be applied: its targets are not whole kinds
-  /// of matrices.
+  /// target_modules: names or ends of names of modules; or a regular expression of whole names; or
+  /// "all-linear".
+  std::vector<std::string> targets;
+  std::optional<ModulePattern> target_pattern;
+  bool all_linear = false;
+  /// exclude_modules, likewise; layers_to_transform: empty for all.
+  std::vector<std::string> excluded;
+  std::optional<ModulePattern> excluded_pattern;
+  std::vector<std::uint32_t> layers;
+  /// Why the adapter cannot be trained further, although it can be applied: it has targets other than
+  /// matrices of the layers.
   std::optional<Error> not_trainable;
-  /// rank_pattern and alpha_pattern: regular expressions of the ends of the names of modules, in the order of
-  /// the file, of which the first that matches holds instead of `rank` or `alpha`.
-  std::vector<std::pair<std::string, std::uint32_t>> rank_pattern;
-  std::vector<std::pair<std::string, double>> alpha_pattern;
-  /// The factor of B A for a matrix of this rank and alpha.
-  double scale(std::uint32_t rank_of_matrix, double alpha_of_matrix) const;
+  /// rank_pattern and alpha_pattern: of the ends of the names of modules, in the order of the file, of which
+  /// the first that matches holds instead of `rank` or `alpha`.
+  std::vector<std::pair<ModulePattern, std::uint32_t>> rank_pattern;
+  std::vector<std::pair<ModulePattern, double>> alpha_pattern;
+
+  /// The adapter of a module, if it has one: "model.layers.0.self_attn.q_proj". alpha / rank is the factor of
+  /// B A.
+  AdapterSize size_of(const std::string& module) const;
+  /// Whether PEFT adapts a matrix of a layer of this name.
+  bool adapts(const std::string& module) const;
 };
 
 /// Throws usage_error for another file than that of a LoRA adapter, for invalid values, and for an adapter
 /// that PEFT would apply in another way than W + scale * B A, or with DoRA its rows in other norms
-/// (trained biases).
+/// (trained biases). Regular expressions are those of ECMAScript, which agree with Python's but for groups
+/// with names, flags and look-behind.
 AdapterConfig read_adapter_config(const std::filesystem::path& file);
 
 /// The folder with adapter_config.json: `dir` itself, or adapter/ in it, as a run leaves it; nullopt if

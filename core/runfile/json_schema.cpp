@@ -41,6 +41,9 @@ Json string_schema(const Key& k) {
   Json out = {{"type", "string"}};
   if (const std::vector<std::string> names = known_names(k); !names.empty()) {
     out["enum"] = names;
+    // Or a pattern of names: is_module_pattern().
+    if (std::string_view(k.name) == "lora.targets")
+      return {{"type", "string"}, {"anyOf", Json::array({{{"enum", names}}, {{"pattern", "[*?.]"}}})}};
   } else if (std::string_view(k.name) == "plugins.allow") {
     out["pattern"] = kDigestPattern;
   } else {

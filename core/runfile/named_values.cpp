@@ -37,10 +37,10 @@ std::vector<std::string> target_names() {
 void require_targets(const std::vector<Value>& targets, const Where& where) {
   const std::vector<std::string> known = target_names();
   for (const Value& v : targets)
-    if (std::ranges::find(known, v.text) == known.end())
+    if (!is_module_pattern(v.text) && std::ranges::find(known, v.text) == known.end())
       throw usage_error(
           fmt::format("lora.targets: unknown matrix '{}'{}", escaped(v.text, 80), suggest_target(v.text)),
-          fmt::format("expected \"all-linear\", or one or more of {}, lm_head",
+          fmt::format("expected \"all-linear\", or one or more of {}, lm_head, or patterns as \"layers.0.*\"",
                       fmt::join(lora_target_names(), ", ")),
           where);
 }

@@ -1,4 +1,4 @@
-// Settings that only planners read: [parallel], [plan], [lora], and those of a framework, which an estimator
+// Settings that only planners read: [parallel], [plan], and those of a framework, which an estimator
 // gets as options. The values were checked against their schema rows before. Whether they fit each other and
 // the model is checked in core/model/run_rules.cpp and core/parallel, which know both.
 #include "core/runfile/planned_settings.hpp"
@@ -13,8 +13,6 @@
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
 #include "core/model/presets.hpp"
-#include "core/model/trainable.hpp"
-#include "core/runfile/adapter_config.hpp"
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/paths.hpp"
 #include "core/runfile/schema.hpp"
@@ -128,99 +126,6 @@ void set_plan(const Settings& s, RunConfig& c) {
     memory.gradients_in = memory.optimizer_in;  // its CPU optimizer reads them there
 }
 
-namespace {
-
-/// lora.targets as bits of RunSpec::lora_targets; sets `head` if lm_head is one of them.
-std::uint32_t targets_of(const Settings& s, bool& head) {
-  const auto names = lora_target_names();
-  std::vector<std::string> targets{"q_proj", "v_proj"};
-  if (s.given("lora.targets")) {
-    targets.clear();
-    for (const Value& v : s.list("lora.targets")) targets.push_back(v.text);
-  }
-  std::uint32_t bits = 0;
-  for (const std::string& target : targets) {
-    if (target == "all-linear") {  // as peft names every matrix of a layer
-      bits |= (1u << names.size()) - 1;
-      continue;
-    }
-    if (target == "lm_head") {
-      head = true;
-      continue;
-    }
-    const auto found = std::find(names.begin(), names.end(), target);
-    assert(found != names.end());  // validate_names()
-    bits |= 1u << (found - names.begin());
-  }
-  return bits;
-}
-
-/// Rules: the keys of [lora] agree with the adapter that the run starts from.
-void require_settings_of_adapter(const Settings& s, const RunConfig& c, const AdapterConfig& from) {
-  const auto differs = [&](const char* key, const std::string& given, const std::string& of_adapter) {
-    s.rule([&] {
-      s.depends_on(key);
-      throw usage_error(fmt::format("{} = {}, but the adapter in {} has {}", key, given,
-                                    escaped(c.adapter->string(), 4096), of_adapter),
-                        "remove the key: model.adapter defines it", s.where(key));
-    });
-  };
-  if (c.run.lora_rank != from.rank)
-    differs("lora.rank", std::to_string(c.run.lora_rank), std::to_string(from.rank));
-  if (c.lora.alpha != from.alpha)
-    differs("lora.alpha", fmt::format("{}", c.lora.alpha), fmt::format("{}", from.alpha));
-  if (c.lora.rslora != from.rslora)
-    differs("lora.rslora", fmt::format("{}", c.lora.rslora), fmt::format("{}", from.rslora));
-  if (c.run.memory.dora != from.dora)
-    differs("lora.dora", fmt::format("{}", c.run.memory.dora), fmt::format("{}", from.dora));
-  if (c.run.trainable != rules_of_modules(from.modules_to_save))
-    differs("lora.modules_to_save", toml_value(s.values().at("lora.modules_to_save")),
-            from.modules_to_save.empty() ? "none" : fmt::format("{}", fmt::join(from.modules_to_save, ", ")));
-  if (c.run.lora_targets == from.targets) return;
-  std::vector<std::string> of_adapter;
-  for (std::size_t i = 0; i < lora_target_names().size(); ++i)
-    if (from.targets >> i & 1) of_adapter.push_back(lora_target_names()[i]);
-  differs("lora.targets", toml_value(s.values().at("lora.targets")),
-          fmt::format("{}", fmt::join(of_adapter, ", ")));
-}
-
-}  // namespace
-
-/// [lora] starts new adapters: rank 8 and alpha 16 are the defaults of the PEFT library. With model.adapter,
-/// rank, alpha, rslora, dora, targets and modules_to_save are those of its folder.
-void set_lora(const Settings& s, const fs::path& base, RunConfig& c) {
-  if (!adapts(s)) return;
-  std::optional<AdapterConfig> from;
-  if (s.given("model.adapter")) {
-    c.adapter = resolve_path(s.text("model.adapter"), base);
-    require_folder(*c.adapter, "model.adapter", s.where("model.adapter"));
-    from = read_adapter_config(*c.adapter / "adapter_config.json");
-    if (from->not_trainable) throw *from->not_trainable;
-  }
-  c.run.mode = RunMode::kLora;
-  c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : from ? from->rank : 8;
-  c.lora.alpha = s.given("lora.alpha") ? s.number("lora.alpha") : from ? from->alpha : 16;
-  c.lora.rslora = s.given("lora.rslora") || !from ? s.flag("lora.rslora") : from->rslora;
-  // Trainers scale by lora_alpha / lora_rank.
-  c.run.lora_alpha = c.lora.rslora ? c.lora.alpha * std::sqrt(c.run.lora_rank) : c.lora.alpha;
-  MemoryPolicy& memory = c.run.memory;
-  if (s.given("lora.base")) memory.frozen = parse_type(s.text("lora.base"));
-  if (memory.frozen == c.run.weight) memory.frozen = DType::kNone;  // what follows from train.precision
-  // QLoRA is LoRA over 4-bit weights; the mode follows from the type, so it has no key of its own.
-  if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
-  memory.double_quantized = s.flag("lora.double_quant");
-  memory.dora = s.given("lora.dora") || !from ? s.flag("lora.dora") : from->dora;
-  memory.lora_dropout = s.given("lora.dropout") ? s.number("lora.dropout") : from ? from->dropout : 0;
-  c.run.lora_targets = s.given("lora.targets") || !from ? targets_of(s, memory.adapts_head) : from->targets;
-  std::vector<std::string> modules = from ? from->modules_to_save : std::vector<std::string>();
-  if (s.given("lora.modules_to_save")) {
-    modules.clear();
-    for (const Value& v : s.list("lora.modules_to_save")) modules.push_back(v.text);
-  }
-  c.run.trainable = rules_of_modules(modules);
-  if (from) require_settings_of_adapter(s, c, *from);
-}
-
 void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (c.framework == "trainhost") c.framework.clear();
@@ -279,10 +184,4 @@ void set_framework(const Settings& s, RunConfig& c) {
     c.run.memory.cross_entropy = default_cross_entropy(c.framework);
   c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
 }
-std::span<const std::string> lora_target_names() {
-  static const std::vector<std::string> names{"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                              "gate_proj", "up_proj", "down_proj"};
-  return names;
-}
-
 }  // namespace trainhost::runfile

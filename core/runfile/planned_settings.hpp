@@ -1,5 +1,5 @@
-// Settings of [parallel], [plan] and [lora], from Settings to RunConfig (planned_settings.cpp). Called by
-// run_config.cpp in this order, after the tables of training.
+// Settings of [parallel], [plan] and [lora], from Settings to RunConfig (planned_settings.cpp,
+// adapter_settings.cpp). Called by run_config.cpp in this order, after the tables of training.
 #pragma once
 #include "core/runfile/run_config.hpp"
 #include "core/runfile/settings.hpp"

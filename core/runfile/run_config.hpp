@@ -214,6 +214,8 @@ void set_steps(RunConfig& c, std::uint64_t steps);
 
 /// Matrix names accepted in lora.targets; bit i of RunSpec::lora_targets selects the i-th name.
 std::span<const std::string> lora_target_names();
+/// True for an entry of lora.targets that is a pattern of names of matrices: it has one of * ? .
+bool is_module_pattern(const std::string& target);
 
 /// Throws Error(kUsage) at the key's position for settings that can be planned but not trained and would
 /// change the result: [parallel], [lora], [plan], and the types and optimizers marked so in the schema.

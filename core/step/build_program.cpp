@@ -6,6 +6,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/model/adapter_rules.hpp"
 #include "core/model/run_rules.hpp"
 #include "core/model/tensor_parts.hpp"
 #include "core/model/trainable.hpp"
@@ -121,8 +122,9 @@ void require_supported_ranks(const ModelSpec& m, const RunSpec& r, const Trainer
         "set parallel.zero = 0, or use adamw, lion, sgd or sgd-momentum");
 }
 
-/// The rules of the run train something, and no part of what a trainer computes together.
+/// The rules of the run are valid, train something, and no part of what a trainer computes together.
 void require_supported_rules(const ModelSpec& m, const RunSpec& r) {
+  require_valid_adapters(m, r);
   if (r.trainable.empty()) return;
   require_trainable_modules(m, r);
   if (const std::optional<SplitProduct> split = find_split_product(m, r))

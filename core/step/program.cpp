@@ -125,7 +125,7 @@ AdapterBlocks lora_blocks(const Program& p, BufferId b) {
   for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
     if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad ||
         p[b].role == role::kMagnitude[g].weight || p[b].role == role::kMagnitude[g].grad)
-      return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g));
+      return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g), p[b].layer);
   assert(false && "the buffer is B or the magnitudes of adapters, or their gradient");
   return {};
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
@@ -82,6 +84,49 @@ void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::st
   }
 }
 
+namespace {
+
+/// A number without the rounding errors of alpha * sqrt(rank) / sqrt(rank): a whole one where it is one.
+JsonValue number_of(double value) {
+  const double rounded = std::strtod(fmt::format("{:.12g}", value).c_str(), nullptr);
+  const auto whole = static_cast<std::int64_t>(rounded);
+  return static_cast<double>(whole) == rounded ? JsonValue(whole) : JsonValue(rounded);
+}
+
+/// target_modules: kinds of matrices that are adapted in every layer by their ends, others by their names.
+/// Ranks and alphas that differ by name; PEFT reads a name as a regular expression, which matches that name
+/// alone.
+void add_matrices(const runfile::RunConfig& c, JsonValue& j) {
+  JsonValue targets = JsonValue::array(), ranks = JsonValue::object(), alphas = JsonValue::object();
+  const std::vector<AdaptableMatrix> all = adaptable_matrices(c.model);
+  const auto size_of = [&](const AdaptableMatrix& x) {
+    return c.run.lora_targets & x.target ? size_of_adapter(c.run, x.module) : AdapterSize{};
+  };
+  for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i) {
+    const std::uint32_t target = 1u << i;
+    if (!(c.run.lora_targets & target)) continue;
+    if (std::ranges::all_of(
+            all, [&](const AdaptableMatrix& x) { return x.target != target || size_of(x).rank > 0; })) {
+      targets.push_back(runfile::lora_target_names()[i]);
+      continue;
+    }
+    for (const AdaptableMatrix& x : all)
+      if (x.target == target && size_of(x).rank > 0) targets.push_back(x.module);
+  }
+  for (const AdaptableMatrix& x : all) {
+    const AdapterSize size = size_of(x);
+    if (size.rank == 0 || c.run.lora_rules.empty()) continue;
+    if (size.rank != c.run.lora_rank) ranks[x.module] = static_cast<std::int64_t>(size.rank);
+    const double alpha = c.lora.rslora ? size.alpha / std::sqrt(size.rank) : size.alpha;
+    if (std::abs(alpha - c.lora.alpha) > 1e-9 * alpha) alphas[x.module] = number_of(alpha);
+  }
+  j["alpha_pattern"] = std::move(alphas);
+  j["rank_pattern"] = std::move(ranks);
+  j["target_modules"] = std::move(targets);
+}
+
+}  // namespace
+
 std::string adapter_config_json(const runfile::RunConfig& c) {
   JsonValue j = JsonValue::object();
   // A path is what PEFT passes to from_pretrained(); random weights have none.
@@ -93,8 +138,7 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   j["inference_mode"] = true;
   j["init_lora_weights"] = true;
   // PEFT states a whole number; another one is a float in its files too.
-  const auto whole = static_cast<std::int64_t>(c.lora.alpha);
-  j["lora_alpha"] = static_cast<double>(whole) == c.lora.alpha ? JsonValue(whole) : JsonValue(c.lora.alpha);
+  j["lora_alpha"] = number_of(c.lora.alpha);
   j["lora_dropout"] = c.run.memory.lora_dropout;
   std::vector<std::string> modules = saved_modules(c.run);
   if (trains_tied_embedding(c.model, c.run)) {
@@ -105,10 +149,7 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   j["modules_to_save"] = modules.empty() ? JsonValue() : JsonValue(modules);
   j["peft_type"] = "LORA";
   j["r"] = static_cast<std::int64_t>(c.run.lora_rank);
-  JsonValue targets = JsonValue::array();
-  for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i)
-    if (c.run.lora_targets >> i & 1) targets.push_back(runfile::lora_target_names()[i]);
-  j["target_modules"] = std::move(targets);
+  add_matrices(c, j);
   j["task_type"] = "CAUSAL_LM";
   j["use_dora"] = c.run.memory.dora;
   j["use_rslora"] = c.lora.rslora;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <stdexcept>
 #include <utility>
 
 #include "core/base/text.hpp"
@@ -14,7 +13,6 @@
 #include "core/model/trainable.hpp"
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/run_config.hpp"
-#include "core/tokenizer/pattern.hpp"
 #include "core/training/adapter_files.hpp"
 
 namespace trainhost::training {
@@ -70,22 +68,6 @@ struct AdaptedMatrix {
   std::vector<TensorInfo> ignored;  // what PEFT writes besides: copies of other tensors
 };
 
-/// The value for a module whose name a pattern matches, as PEFT chooses it: the first of the file.
-template <class T>
-T value_of_module(const char* key, const std::vector<std::pair<std::string, T>>& patterns,
-                  const std::string& module, T otherwise) {
-  for (const auto& [regex, value] : patterns) try {
-      tokenizer::Pattern::Match match;
-      if (tokenizer::Pattern("\\A(.*\\.)?(" + regex + ")$").find(module, 0, false, match) ==
-          tokenizer::Pattern::Result::kMatch)
-        return value;
-    } catch (const std::invalid_argument& e) {
-      throw usage_error(
-          fmt::format("{}: \"{}\" is no regular expression: {}", key, escaped(regex, 200), e.what()));
-    }
-  return otherwise;
-}
-
 TensorInfo matrix_of_file(const std::string& name, TensorRole role, AdapterPart part, std::uint64_t rows,
                           std::uint64_t columns) {
   TensorInfo t;
@@ -125,9 +107,8 @@ std::vector<AdaptedMatrix> possible_matrices(const ModelSpec& m, const runfile::
   for (auto& [weight, matrix] : by_weight) {
     matrix.weight = weight;
     const std::string module = weight.substr(0, weight.rfind('.'));
-    matrix.rank = value_of_module("rank_pattern", config.rank_pattern, module, config.rank);
-    matrix.scale = config.scale(matrix.rank,
-                                value_of_module("alpha_pattern", config.alpha_pattern, module, config.alpha));
+    const AdapterSize size = config.size_of(module);
+    matrix.rank = size.rank, matrix.scale = size.alpha / size.rank;
     for (TensorInfo& t : matrix.factors)
       if (t.part != AdapterPart::kMagnitude) t.dim[t.part == AdapterPart::kA ? 0 : 1] = matrix.rank;
     out.push_back(std::move(matrix));

@@ -271,6 +271,9 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
     for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i)
       if (r.lora_targets >> i & 1) targets += (targets.empty() ? "" : ",") + runfile::lora_target_names()[i];
     add("lora.targets", targets);
+    std::string rules_of_adapters = r.lora_rules;
+    std::ranges::replace(rules_of_adapters, '\n', ',');
+    if (!rules_of_adapters.empty()) add("lora.rules", rules_of_adapters);
     add("lora.base", r.mode == RunMode::kQlora ? "nf4" : name(r.weight));
     add("lora.double_quant", r.memory.double_quantized);
   }

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """LoRA and DoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora, lora-dropout, qlora,
-dora, dora-dropout and qdora.
+dora, dora-dropout, qdora and lora-pattern.
 
     peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers, peft and bitsandbytes)
 
 qlora is the run of lora after the matrices of the layers were quantized to NF4 with double quantization and
 dequantized (bnb_nf4.py).
+
+lora-pattern has other ranks and alphas in some matrices, and adapters in some layers only (PATTERNS).
 
 dora, dora-dropout and qdora are the same three runs with use_dora. Magnitudes, which are vectors, are not decayed,
 like every vector in trainhost; with the Trainer of transformers they are.
@@ -36,6 +38,9 @@ BASE = ROOT / "tests/golden/runs/gqa-tied"
 STEPS, MICRO_BATCH, SEQ = 20, 2, 64
 LR, BETAS, EPS, DECAY, CLIP = 0.001, (0.9, 0.95), 1e-8, 0.1, 0.5
 DROPOUT, SEED = 0.25, 1337
+PATTERNS = dict(target_modules=r".*\.(q_proj|v_proj|o_proj|down_proj)|model\.layers\.2\.mlp\.(gate|up)_proj",
+                exclude_modules=["layers.1.self_attn.o_proj"],
+                rank_pattern={"down_proj": 5, r"layers\.1\.self_attn\..*": 2}, alpha_pattern={"down_proj": 20})
 
 
 def in_nf4(name, w):
@@ -54,9 +59,9 @@ def base_model(nf4=False):
     return model
 
 
-def adapted(model, dora=False):
-    config = peft.LoraConfig(r=3, lora_alpha=12, target_modules=["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"],
-                             use_rslora=True, use_dora=dora, task_type="CAUSAL_LM")
+def adapted(model, dora=False, **changes):
+    config = peft.LoraConfig(**{"r": 3, "lora_alpha": 12, "use_rslora": True, "use_dora": dora, "task_type": "CAUSAL_LM",
+                                "target_modules": ["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"]} | changes)
     model = peft.get_peft_model(model, config)
     torch.manual_seed(0)
     for name, p in model.named_parameters():  # exact in float32, in which PEFT saves them
@@ -130,8 +135,8 @@ def run_settings():
             "weight_decay": DECAY, "grad_clip": CLIP, "peft": peft.__version__, "torch": torch.__version__}
 
 
-def write(folder, dora):
-    model = adapted(base_model(), dora)
+def write(folder, dora, **changes):
+    model = adapted(base_model(), dora, **changes)
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.float().contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
     safetensors.torch.save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -140,7 +145,7 @@ def write(folder, dora):
     config.base_model_name_or_path = "../gqa-tied"
     config.save_pretrained(folder)
     expected = train(model)
-    merged = adapted(base_model(), dora).merge_and_unload()
+    merged = adapted(base_model(), dora, **changes).merge_and_unload()
     expected["merged_weights"] = {k: {"l2": v.norm().item(), "sum": v.sum().item()}
                                   for k, v in merged.state_dict().items() if k != "lm_head.weight"}
     expected["run"] = run_settings()
@@ -170,6 +175,7 @@ def write_dropout(folder, dora):
 
 if __name__ == "__main__":
     runs = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs"
+    write(runs / "lora-pattern", False, **PATTERNS)
     for dora in (False, True):
         write(runs / ("dora" if dora else "lora"), dora)
         write_dropout(runs / ("dora-dropout" if dora else "lora-dropout"), dora)

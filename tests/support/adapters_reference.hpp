@@ -29,6 +29,23 @@ inline RunSpec lora_run(const NamedModel& z, std::uint32_t micro_batch, std::uin
   return r;
 }
 
+/// Adapters of another size in each product of a layer: all of layer 0, then every other one, up to rank 7.
+inline void set_different_adapters(const ModelSpec& m, RunSpec& r) {
+  const TensorRole kRoles[] = {TensorRole::kQ,    TensorRole::kK,  TensorRole::kV,   TensorRole::kO,
+                               TensorRole::kGate, TensorRole::kUp, TensorRole::kDown};
+  set_adapters(
+      m,
+      [&](const AdaptableMatrix& x) -> AdapterSize {
+        const std::uint32_t layer = static_cast<std::uint32_t>(std::stoul(x.module.substr(13)));
+        std::uint32_t kind = 0;
+        while (x.target >> kind != 1) ++kind;
+        const std::uint32_t group = static_cast<std::uint32_t>(adapter_group(kRoles[kind]));
+        if (layer > 0 && (layer + kind) % 2) return {};
+        return {1 + (3 * layer + 2 * group) % 7, 1.5 + layer + group};
+      },
+      r);
+}
+
 /// Random values for A, B and magnitudes: B is 0 in a new run, which would hide everything behind it.
 inline Weights random_adapters(const ModelSpec& m, const RunSpec& r, unsigned seed) {
   std::mt19937 g(seed);
@@ -45,7 +62,8 @@ inline Weights random_adapters(const ModelSpec& m, const RunSpec& r, unsigned se
 
 struct AdaptedMatrix {
   std::string weight, a, b, magnitude;  // names
-  std::size_t outputs, inputs;
+  std::size_t outputs, inputs, rank;
+  double scale;
 };
 inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) {
   std::vector<AdaptedMatrix> out;
@@ -57,7 +75,11 @@ inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) 
                     module + "lora_B.weight",
                     module + "lora_magnitude_vector",
                     0,
-                    t.dim[1]};
+                    t.dim[1],
+                    t.dim[0],
+                    0};
+    const AdapterSize size = size_of_adapter(r, x.weight.substr(0, x.weight.rfind('.')));
+    x.scale = size.alpha / size.rank;
     for (const TensorInfo& w : tensors(m))
       if (w.name == x.weight) x.outputs = w.dim[0];
     if (x.outputs == 0) throw std::logic_error(x.weight + " is no tensor of the model");
@@ -68,13 +90,12 @@ inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) 
 
 /// W + scale * B A in place of every adapted matrix.
 inline Weights with_products(const ModelSpec& m, const RunSpec& r, Weights w, const Weights& adapters) {
-  const double scale = r.lora_alpha / r.lora_rank;
   for (const AdaptedMatrix& x : adapted(m, r))
     for (std::size_t o = 0; o < x.outputs; ++o)
       for (std::size_t i = 0; i < x.inputs; ++i)
-        for (std::size_t k = 0; k < r.lora_rank; ++k)
+        for (std::size_t k = 0; k < x.rank; ++k)
           w[x.weight][o * x.inputs + i] +=
-              scale * adapters.at(x.b)[o * r.lora_rank + k] * adapters.at(x.a)[k * x.inputs + i];
+              x.scale * adapters.at(x.b)[o * x.rank + k] * adapters.at(x.a)[k * x.inputs + i];
   return w;
 }
 
@@ -108,12 +129,11 @@ inline Weights merged(const ModelSpec& m, const RunSpec& r, const Weights& base,
 /// Gradients of A, B and magnitudes from those of the merged weights.
 inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Weights& base, const Weights& dw,
                                  const Weights& adapters) {
-  const double scale = r.lora_alpha / r.lora_rank;
   const Weights sums = with_products(m, r, base, adapters), norms = norms_of_rows(m, r, base, adapters);
   Weights out;
   for (const AdaptedMatrix& x : adapted(m, r)) {
     Vec &da = out[x.a], &db = out[x.b];
-    da.resize(r.lora_rank * x.inputs), db.resize(x.outputs * r.lora_rank);
+    da.resize(x.rank * x.inputs), db.resize(x.outputs * x.rank);
     if (r.memory.dora) out[x.magnitude].resize(x.outputs);
     for (std::size_t o = 0; o < x.outputs; ++o) {
       const double norm = norms.at(x.magnitude)[o],
@@ -121,10 +141,10 @@ inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Wei
       for (std::size_t i = 0; i < x.inputs; ++i) {
         const double of_row = dw.at(x.weight)[o * x.inputs + i];
         if (r.memory.dora) out[x.magnitude][o] += of_row * sums.at(x.weight)[o * x.inputs + i] / norm;
-        for (std::size_t k = 0; k < r.lora_rank; ++k) {
-          const double d = scale * factor * of_row;
-          da[k * x.inputs + i] += d * adapters.at(x.b)[o * r.lora_rank + k];
-          db[o * r.lora_rank + k] += d * adapters.at(x.a)[k * x.inputs + i];
+        for (std::size_t k = 0; k < x.rank; ++k) {
+          const double d = x.scale * factor * of_row;
+          da[k * x.inputs + i] += d * adapters.at(x.b)[o * x.rank + k];
+          db[o * x.rank + k] += d * adapters.at(x.a)[k * x.inputs + i];
         }
       }
     }

@@ -3,8 +3,8 @@
 // computes the size for the traits and the engine the addresses with the same functions.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "core/model/adapters.hpp"
 #include "core/model/model_spec.hpp"
@@ -78,27 +78,22 @@ struct Linear {
   std::uint64_t n, k, tokens;
 };
 /// All weights that are multiplied: qkv, attention output, gate and up, down, head (a chunk of tokens at a
-/// time), and the stacked A of the adapters of each product. Entries without columns are not used.
-inline std::array<Linear, 5 + kAdapterGroups> linears(const ModelSpec& m, const RunSpec& r,
-                                                      const TrainerTraits& p) {
+/// time), and the stacked A of the adapters of each product.
+inline std::vector<Linear> linears(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::uint64_t h = m.hidden, i = m.intermediate, t = r.tokens_per_micro_batch();
   const std::uint64_t chunk = p.head_chunk_tokens ? std::min<std::uint64_t>(p.head_chunk_tokens, t) : t;
-  std::array<Linear, 5 + kAdapterGroups> all{
-      Linear{m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
-  for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
-    const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
-    if (blocks.count) all[5 + g] = {blocks.count * r.lora_rank, blocks.inputs, t};
-  }
+  std::vector<Linear> all{
+      {m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
+  for (const AdapterBlocks& b : different_adapter_blocks(m, r)) all.push_back({b.inner(), b.inputs, t});
   return all;
 }
 /// Floats that the products with B of the adapters use: one packed block, or a copy of u
 /// (engine/ops_lora.cpp).
 inline std::uint64_t lora_floats(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t most = 0;
-  for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
-    const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
-    most = std::max(most, blocks.count * r.lora_rank * r.tokens_per_micro_batch());
-    for (const AdapterBlock& b : blocks.all()) most = std::max(most, packed_floats(b.outputs, r.lora_rank));
+  for (const AdapterBlocks& blocks : different_adapter_blocks(m, r)) {
+    most = std::max(most, blocks.inner() * r.tokens_per_micro_batch());
+    for (const AdapterBlock& b : blocks.all()) most = std::max(most, packed_floats(b.outputs, blocks.rank));
   }
   return most;
 }
@@ -107,7 +102,6 @@ inline std::uint64_t lora_floats(const ModelSpec& m, const RunSpec& r) {
 inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   std::uint64_t most = lora_floats(m, r);
   for (const Linear& l : linears(m, r, p)) {
-    if (l.n == 0) continue;
     if (r.compute == DType::kBF16)  // blocks of both operands of y, dx and the weight's gradient
       most = std::max({most, max_bf16_block_floats(l.tokens, l.n, l.k),
                        max_bf16_block_floats(l.tokens, l.k, l.n), max_bf16_block_floats(l.n, l.k, l.tokens)});

@@ -25,10 +25,9 @@ std::uint32_t tasks_of(std::uint64_t whole, std::uint64_t each) {
 }  // namespace
 
 void run_dora_scale(OpContext& ctx, const step::Op& op) {
-  const RunSpec& run = ctx.program.run;
   const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_scale::kMagnitude]);
-  const std::uint64_t k = blocks.inputs, rank = run.lora_rank;
-  const auto scale = static_cast<float>(adapter_scale(run));
+  const std::uint64_t k = blocks.inputs, rank = blocks.rank;
+  const auto scale = static_cast<float>(blocks.scale);
   const float *w = ctx.f32(op[dora_scale::kWeight]), *a = ctx.f32(op[dora_scale::kA]),
               *b = ctx.f32(op[dora_scale::kB]), *magnitude = ctx.f32(op[dora_scale::kMagnitude]);
   float *factor = ctx.f32(op[dora_scale::kScale]), *inverse = factor + blocks.width;

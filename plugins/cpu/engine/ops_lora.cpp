@@ -23,10 +23,8 @@ struct Lora {
 };
 
 Lora lora_of(const OpContext& ctx, step::BufferId b) {
-  const RunSpec& run = ctx.program.run;
   const AdapterBlocks blocks = step::lora_blocks(ctx.program, b);
-  return {blocks, run.lora_rank, std::uint64_t{blocks.count} * run.lora_rank, blocks.width,
-          static_cast<float>(adapter_scale(run))};
+  return {blocks, blocks.rank, blocks.inner(), blocks.width, static_cast<float>(blocks.scale)};
 }
 
 void multiply(float* values, std::uint64_t count, float factor) {

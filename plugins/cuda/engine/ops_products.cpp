@@ -80,15 +80,15 @@ void queue_lora(OpContext& ctx, const step::Op& op) {
   const step::BufferId u = dw ? op[lora_b_dw::kU] : dx ? op[lora_b_dx::kDu] : op[lora_b::kU];
   const step::BufferId y = dw ? op[lora_b_dw::kDy] : dx ? op[lora_b_dx::kDy] : op[lora_b::kY];
   const AdapterBlocks blocks = step::lora_blocks(ctx.program, b);
-  const std::uint64_t rank = ctx.program.run.lora_rank, inner = blocks.count * rank,
-                      el = size_of(ctx.buffer(u).dtype), el_b = size_of(ctx.buffer(b).dtype);
+  const std::uint64_t rank = blocks.rank, inner = blocks.inner(), el = size_of(ctx.buffer(u).dtype),
+                      el_b = size_of(ctx.buffer(b).dtype);
   for (const AdapterBlock& block : blocks.all()) {
     GemmShape s{};
     s.product = dw ? Product::kDw : dx ? Product::kDx : Product::kForward;
     s.M = ctx.step.rows, s.n = block.outputs, s.k = rank;
     s.operands = ctx.bf16() ? DType::kBF16 : DType::kF32;
     s.tf32 = ctx.tf32();
-    s.scale = static_cast<float>(adapter_scale(ctx.program.run));
+    s.scale = static_cast<float>(blocks.scale);
     std::byte* u_at = ctx.get<std::byte>(u) + block.inner_column * el;
     std::byte* y_at = ctx.get<std::byte>(y) + block.output_column * el;
     std::byte* b_at = ctx.get<std::byte>(b) + block.first_row_of_b * rank * el_b;

@@ -50,12 +50,16 @@ inline void need_dimensions(const ModelSpec& m, const char* estimator) {
                         ", which the model's config.json does not have");
 }
 
-/// Throws usage_error for a run that freezes some of its weights: closed forms and replays count the
-/// gradients and the optimizer state of all of them.
+/// Throws usage_error for a run that freezes some of its weights, or whose layers have different adapters:
+/// closed forms and replays count the gradients and the optimizer state of all of them.
 inline void require_all_weights_trained(const RunSpec& r, const char* estimator) {
   if (!r.trainable.empty())
     throw usage_error(std::string("train.freeze, train.only: the estimator ") + estimator +
                           " counts every weight as trained",
+                      "the estimator llama plans such runs");
+  if (!r.lora_rules.empty())
+    throw usage_error(std::string("lora.targets, lora.rank_pattern, lora.alpha_pattern: the estimator ") +
+                          estimator + " plans the same adapters in every layer",
                       "the estimator llama plans such runs");
 }
 

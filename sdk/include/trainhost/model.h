@@ -145,6 +145,9 @@ typedef struct th_run {
   /* Likewise of the tensor_parallel ranks: this rank has its part of every matrix. Set together with
    * data_rank. */
   uint32_t tensor_rank, reserved_2;
+  const char* lora_rules; /* Adapters that differ from lora_rank and lora_alpha: one line per matrix, its name
+                           * ("model.layers.0.self_attn.q_proj"), rank and alpha, separated by one space; rank 0:
+                           * no adapter. Of matrices in lora_targets alone. NULL: none differs. */
 } th_run;
 
 /* th_profile.flags. The compute type applies to matrix products only: the trainer rounds their operands when

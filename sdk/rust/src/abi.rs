@@ -367,6 +367,7 @@ pub struct th_run {
     pub data_rank: u32,
     pub tensor_rank: u32,
     pub reserved_2: u32,
+    pub lora_rules: *const c_char,
 }
 
 #[repr(C)]

@@ -57,7 +57,7 @@ RunSpec random_run(Random& r) {
   s.parallel.data = r.u32(), s.parallel.tensor = r.u32(), s.parallel.pipeline = r.u32();
   s.lora_rank = r.u32(), s.lora_targets = r.u32(), s.lora_alpha = r.positive();
   s.device_budget = r.engine(), s.host_budget = r.engine();
-  s.trainable = r.word(100), s.memory.lora_dropout = r.coin() ? 0 : r.positive();
+  s.lora_rules = r.word(100), s.trainable = r.word(100), s.memory.lora_dropout = r.coin() ? 0 : r.positive();
   s.document_mask = r.coin();
   s.parallel.data_rank = static_cast<std::uint32_t>(r.upto(5));
   s.parallel.tensor_rank = static_cast<std::uint32_t>(r.upto(5));

@@ -86,6 +86,22 @@ inline Case with_adapters(Case c, std::uint64_t seed) {
   c.run.lora_alpha = 16;
   c.run.memory.lora_dropout = seed % 2 ? 0.25 : 0;
   c.run.memory.dora = seed % 5 > 2;
+  // Another size in every product of a layer, or none.
+  if (seed % 3 == 1) {
+    const std::uint32_t layers = static_cast<std::uint32_t>(g() % 5);
+    set_adapters(
+        c.model,
+        [&](const AdaptableMatrix& x) -> AdapterSize {
+          const std::uint32_t layer = static_cast<std::uint32_t>(std::stoul(x.module.substr(13))),
+                              group = x.target < 8    ? 0u
+                                      : x.target == 8 ? 1u
+                                      : x.target < 64 ? 2u
+                                                      : 3u;
+          if (layer > layers && group % 2) return {};
+          return {1 + (layer + 5 * group) % 9, 16.0 - group};
+        },
+        c.run);
+  }
   c.model.name += c.run.memory.dora ? ", DoRA" : ", LoRA";
   return c;
 }

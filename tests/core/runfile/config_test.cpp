@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/model/adapter_rules.hpp"
 #include "core/model/presets.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/runfile/schema.hpp"
@@ -476,6 +477,43 @@ BOOST_AUTO_TEST_CASE(all_linear_is_every_matrix_of_a_layer) {
   BOOST_TEST(targets("\"all-linear\"") ==
              targets(R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])"));
   BOOST_TEST(targets(R"(["all-linear", "q_proj"])") == targets("\"all-linear\""));
+}
+
+BOOST_AUTO_TEST_CASE(patterns_choose_adapters_of_single_matrices) {
+  const RunSpec r = parsed(R"([lora]
+rank = 4
+alpha = 8
+rslora = true
+targets = ["v_proj", "layers.0.*", "model.layers.1.mlp.down_proj"]
+rank_pattern = ["down_proj=2", "layers.1.* = 16"]
+alpha_pattern = ["down_proj = 1.5"])")
+                        .run;
+  BOOST_TEST(r.lora_targets == 0x7fu);
+  const auto size = [&](const char* module) {
+    return size_of_adapter(r, std::string("model.layers.") + module);
+  };
+  BOOST_TEST((size("0.self_attn.q_proj") == AdapterSize{4, 8 * std::sqrt(4.0)}));
+  BOOST_TEST((size("1.self_attn.v_proj") == AdapterSize{16, 8 * std::sqrt(16.0)}));
+  BOOST_TEST((size("2.self_attn.v_proj") == AdapterSize{4, 8 * std::sqrt(4.0)}));
+  BOOST_TEST((size("1.mlp.down_proj") == AdapterSize{2, 1.5 * std::sqrt(2.0)}));
+  BOOST_TEST((size("1.mlp.up_proj").rank == 0 && size("2.mlp.down_proj").rank == 0));
+  // Patterns of whole kinds are the kinds.
+  const RunSpec whole = parsed("[lora]\ntargets = [\"*.q_proj\", \"*self_attn.v_proj\"]").run;
+  BOOST_TEST((whole.lora_rules.empty() && whole.lora_targets == 5u));
+  const auto refused = [](const std::string& table, const std::string& text) {
+    try {
+      parsed("[lora]\n" + table);
+      BOOST_ERROR(table);
+    } catch (const Error& e) {
+      BOOST_TEST(std::string(e.what()).find(text) != std::string::npos, e.what());
+    }
+  };
+  refused("targets = [\"layers.0.q_prj\"]", "matches no matrix of the model; the nearest is model.layers.0.");
+  refused("rank_pattern = [\"q_proj\"]", "lora.rank_pattern: 'q_proj' is not a pattern with a number from 1");
+  refused("rank_pattern = [\"q_proj = 0\"]", "is not a pattern with a number");
+  refused("alpha_pattern = [\"x = 3\"]", "lora.alpha_pattern: 'x' matches no matrix");
+  refused("rank_pattern = [\"q_proj = 3\"]",
+          "the adapters of model.layers.0.self_attn.q_proj and model.layers.0");
 }
 
 BOOST_AUTO_TEST_CASE(rslora_and_the_type_of_frozen_weights_reach_trainers_in_one_form) {

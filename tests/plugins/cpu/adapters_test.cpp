@@ -62,6 +62,27 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference,
   }
 }
 
+// Ranks and alphas that differ, and layers without adapters of some matrices.
+BOOST_DATA_TEST_CASE(gradients_of_different_adapters_match_the_merged_reference,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
+  const std::size_t n = 4 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  const Weights base = random_weights(z.spec, 3);
+  RunSpec r = lora_run(z, 2, 2, 0, 4);
+  r.memory.dora = dora, r.recompute = dora ? Recompute::kSelective : Recompute::kFull;
+  set_different_adapters(z.spec, r);
+  BOOST_TEST(!r.lora_rules.empty());
+  const Weights adapters = random_adapters(z.spec, r, 4);
+  Weights dw;
+  const double loss =
+      reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
+  const Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
+  CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2);
+  fixture.load(united(base, adapters));
+  BOOST_TEST(std::abs(fixture.update(ids, targets, 0.0, 0).loss - loss) <= 4e-6 * loss);
+  BOOST_TEST(largest_error(fixture.read(&step::Param::grad), expected) <= 4e-6);
+}
+
 // Modules trained beside adapters: their gradients are those of the merged model.
 BOOST_DATA_TEST_CASE(gradients_of_modules_beside_adapters_match_the_merged_reference, kAdaptedModels, z) {
   const std::size_t n = 4 * z.seq;

@@ -20,8 +20,8 @@ namespace {
                                  const MemoryPolicy& policy) {
   [[maybe_unused]] const auto& [mode, micro_batch, seq_len, accumulate, weight, grad, master, moment, compute,
                                 optimizer, recompute, recompute_layers, beta1, beta2, eps, weight_decay,
-                                clip_norm, seed, of_parallel, rank, targets, alpha, trainable, of_memory,
-                                device_budget, host_budget, document_mask] = run;
+                                clip_norm, seed, of_parallel, rank, targets, alpha, rules, trainable,
+                                of_memory, device_budget, host_budget, document_mask] = run;
   [[maybe_unused]] const auto& [data, tensor, sequence, pipeline, virtual_stages, context, expert, zero,
                                 first_stage_layers, last_stage_layers, data_rank, tensor_rank] = parallel;
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
@@ -110,6 +110,10 @@ void add_run(std::vector<Row>& rows) {
   add("micro_batch", "", kDiffers, [](RunSpec& r) { r.micro_batch = 2; });
   add("seq_len", "", kDiffers, [](RunSpec& r) { r.seq_len = 512; });
   add("trainable", "", kRefused, [](RunSpec& r) { r.trainable = "-model.norm.weight"; });
+  add("lora_rules", "", kRefused, [=](RunSpec& r) {
+    adapters(r);
+    r.lora_rules = "model.layers.0.self_attn.q_proj 4 8\nmodel.layers.0.self_attn.v_proj 4 8";
+  });
   add("document_mask", "", kSame, [](RunSpec& r) { r.document_mask = true; });
   add("accumulate", "", kSame, [](RunSpec& r) { r.accumulate = 2; });
   for (std::uint32_t o = 2; o <= 7; ++o)

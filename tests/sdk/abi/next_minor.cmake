@@ -47,7 +47,7 @@ next_minor_patch(core/plugin/adapt_trainer.cpp "return {out.loss," "return {out.
 # appended fields.
 file(READ ${PROJECT_SOURCE_DIR}/sdk/abi/v1.1.txt golden)
 string(REPLACE "abi 1.1" "abi 1.2" golden "${golden}")
-foreach(change "th_run 248 256" "th_step_out 48 56" "th_trainer 104 112" "th_mem 80 88" "th_host 104 112")
+foreach(change "th_run 256 264" "th_step_out 48 56" "th_trainer 104 112" "th_mem 80 88" "th_host 104 112")
   separate_arguments(change)
   list(GET change 0 name)
   list(GET change 1 old)
@@ -58,7 +58,7 @@ foreach(change "th_run 248 256" "th_step_out 48 56" "th_trainer 104 112" "th_mem
   endif()
   string(REPLACE "struct ${name} ${old}\n" "struct ${name} ${new}\n" golden "${golden}")
 endforeach()
-string(APPEND golden "field th_run 248 4 next_minor_ranks uint32_t\n")
+string(APPEND golden "field th_run 256 4 next_minor_ranks uint32_t\n")
 file(CONFIGURE OUTPUT ${next_minor}/v1.2.txt CONTENT "${golden}" @ONLY)
 trainhost_abi_sizes(${next_minor}/abi/abi_sizes.inc ${PROJECT_SOURCE_DIR}/sdk/abi/v1.0.txt
   ${PROJECT_SOURCE_DIR}/sdk/abi/v1.1.txt ${next_minor}/v1.2.txt)

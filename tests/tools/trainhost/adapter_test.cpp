@@ -418,14 +418,16 @@ BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_fr
 }
 
 BOOST_DATA_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges,
-                     boost::unit_test::data::make({"lora", "dora"}), kind) {
+                     boost::unit_test::data::make({"lora", "dora", "lora-pattern"}), kind) {
   TemporaryDirectory tmp;
   const json expected = json::parse(read_file(kRuns / kind / "expected.json"))["merged_weights"];
   const fs::path out = tmp.path() / "merged";
   const Outcome r = run_program(
       {"merge", (kRuns / kind).string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-  BOOST_TEST(r.out.find("15 matrices") != std::string::npos, r.out);  // five of three layers
+  // Five of three layers; or three and o in two of them, gate and up in one.
+  const char* count = kind == std::string("lora-pattern") ? "13 matrices" : "15 matrices";
+  BOOST_TEST(r.out.find(count) != std::string::npos, r.out);
   for (const auto& [name, want] : expected.items()) {
     double squares = 0, sum = 0;
     for (const float v : tensor(out / "model.safetensors", name)) squares += double(v) * v, sum += v;
@@ -469,7 +471,7 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_merged_only_into_the_weights_that_it_was_trai
 
 // The settings of tests/interop/peft_lora.py, whose losses are of float64.
 BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
-                     boost::unit_test::data::make({"lora", "dora"}), kind) {
+                     boost::unit_test::data::make({"lora", "dora", "lora-pattern"}), kind) {
   TemporaryDirectory tmp;
   const json expected = json::parse(read_file(kRuns / kind / "expected.json"));
   const Outcome r = run_program(continued(kRuns / kind, tmp / "out"));
@@ -494,7 +496,19 @@ BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
   BOOST_TEST(config["lora_alpha"] == 12);
   BOOST_TEST(config["use_rslora"] == true);
   BOOST_TEST(config["use_dora"] == (kind == std::string("dora")));
-  BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}));
+  if (kind == std::string("lora-pattern")) {
+    // Kinds of matrices that are adapted in every layer by their ends, others by their names.
+    const std::string second = "model.layers.1.", third = "model.layers.2.";
+    BOOST_TEST(config["target_modules"] ==
+               json({"q_proj", "v_proj", "model.layers.0.self_attn.o_proj", third + "self_attn.o_proj",
+                     third + "mlp.gate_proj", third + "mlp.up_proj", "down_proj"}));
+    BOOST_TEST(config["rank_pattern"][second + "self_attn.q_proj"] == 2);
+    BOOST_TEST(config["rank_pattern"].size() == 5u);
+    BOOST_TEST(config["alpha_pattern"][second + "mlp.down_proj"] == 20);
+    BOOST_TEST(config["alpha_pattern"].size() == 3u);
+  } else {
+    BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}));
+  }
 
   // It goes on with its own result, whose base it names.
   const Outcome on = run_program({"train", "-q", "--set", "model.adapter=" + (tmp / "out/adapter").string(),
@@ -528,10 +542,16 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_befor
   refused(kRuns / "mha", {}, "adapter_config.json");
   refused(changed_adapter(tmp, {{"r", 4}}), {}, "with a different shape");
   refused(changed_adapter(tmp, {{"target_modules", {"q_proj"}}}), {}, "not part of the model");
-  refused(changed_adapter(tmp, {{"target_modules", {"q_proj", "qkv"}}}), {}, "target_modules: \"qkv\"");
-  refused(changed_adapter(tmp, {{"target_modules", ".*q_proj"}}), {}, "no list of matrices");
-  refused(changed_adapter(tmp, {{"layers_to_transform", {0}}}), {}, "layers_to_transform is set");
-  refused(changed_adapter(tmp, {{"rank_pattern", {{"q_proj", 4}}}}), {}, "rank_pattern is set");
+  refused(changed_adapter(tmp, {{"target_modules", {"qkv"}}}), {},
+          "has no matrix of the layers of the model");
+  refused(changed_adapter(tmp, {{"target_modules", {"q_proj", "lm_head"}}}), {},
+          "target_modules has lm_head");
+  refused(changed_adapter(tmp, {{"target_modules", ".*q_proj"}}), {}, "not part of the model");
+  refused(changed_adapter(tmp, {{"target_modules", ".*q_proj("}}), {}, "is no regular expression");
+  refused(changed_adapter(tmp, {{"layers_to_transform", {0}}}), {}, "not part of the model");
+  refused(changed_adapter(tmp, {{"layers_to_transform", {-1}}}), {}, "layers_to_transform: expected numbers");
+  refused(changed_adapter(tmp, {{"rank_pattern", {{"q_proj", 4}}}}), {}, "computes both in one product");
+  refused(changed_adapter(tmp, {{"rank_pattern", {{"o_proj", 4}}}}), {}, "with a different shape");
   refused(changed_adapter(tmp, {{"peft_type", "IA3"}}), {}, "peft_type = \"IA3\"");
   refused(changed_adapter(tmp, {{"r", 0}}), {}, "r: expected a whole number");
   refused(changed_adapter(tmp, {{"lora_alpha", "x"}}), {}, "lora_alpha: expected a positive number");

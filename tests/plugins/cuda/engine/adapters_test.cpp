@@ -34,11 +34,14 @@ BOOST_AUTO_TEST_SUITE(cuda_adapters)
 BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels, z) {
   std::uint32_t variant = z.seq;
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
-  for (const std::uint32_t mask : kAdapterTargets) {
+  std::vector<std::uint32_t> masks(std::begin(kAdapterTargets), std::end(kAdapterTargets));
+  masks.push_back(0);  // another size in every product
+  for (const std::uint32_t mask : masks) {
     ++variant;
     emu::reset();
     const std::uint32_t accumulate = 1 + variant % 2;
     RunSpec r = lora_run(z, 4 / accumulate, accumulate, mask, 1 + variant % 4);
+    if (mask == 0) set_different_adapters(z.spec, r);
     if (variant % 3 == 0) r.mode = RunMode::kQlora, r.memory.double_quantized = variant % 2;
     r.optimizer = Optimizer::kSgd, r.weight_decay = 0, r.recompute = recomputes[variant % 3];
     const Weights given = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4),
