@@ -306,6 +306,15 @@ Tensor Decoder::base_product(const LinearWeights& w, const Tensor& x) {
   });
 }
 
+Tensor Decoder::product_of_adapter(const Tensor& x, const Tensor& weight, std::int32_t unit) {
+  if (!s_.fsdp.flat) return linear(t_, x, weight);
+  fsdp_->before_forward(unit);
+  const Tensor cast = to(t_, x, weight->type);  // MixedPrecision.cast_forward_inputs
+  Tensor out = linear(t_, cast, weight);
+  fsdp_->after_forward(unit, out);
+  return out;
+}
+
 Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
   if (w.quantized) return adapted_4bit(w, x);
   // lora.Linear.forward() of peft: result + lora_B(lora_A(dropout(x))) * scaling, with x in the type of the
@@ -314,20 +323,12 @@ Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
   const Element type = result->type;
   if (zero3_) zero3_->read(w.lora_a, w.adapter.layer);  // for its type
   const Tensor wide = to(t_, x, s_.fsdp.flat ? fsdp_->visible_type(w.unit_a) : w.lora_a->type);
-  const auto product = [&](const Tensor& weight, std::int32_t unit) {
-    return [this, &weight, unit](const Tensor& in) {
-      if (!s_.fsdp.flat) return linear(t_, in, weight);
-      fsdp_->before_forward(unit);
-      const Tensor cast = to(t_, in, weight->type);  // MixedPrecision.cast_forward_inputs
-      Tensor out = linear(t_, cast, weight);
-      fsdp_->after_forward(unit, out);
-      return out;
-    };
-  };
   Tensor small =
       module(w.adapter.dropout, wide, [&](const Tensor& in) { return dropout(t_, in, s_.lora_dropout); });
-  small = module(w.adapter.a, small, product(w.lora_a, w.unit_a));
-  Tensor change = module(w.adapter.b, small, product(w.lora_b, w.unit_b));
+  small = module(w.adapter.a, small,
+                 [&](const Tensor& in) { return product_of_adapter(in, w.lora_a, w.unit_a); });
+  Tensor change = module(w.adapter.b, small,
+                         [&](const Tensor& in) { return product_of_adapter(in, w.lora_b, w.unit_b); });
   small.reset();
   change = mul_number(t_, change);
   result = add(t_, result, change);
@@ -340,13 +341,16 @@ Tensor Decoder::adapted_4bit(const LinearWeights& w, const Tensor& x) {
   // result, unless autocast does so for each product.
   Tensor result = base_product(w, x);
   result = clone(t_, result);
-  const Tensor wide = t_.autocast_on ? x : to(t_, x, w.lora_a->type);
+  // FSDP of accelerate in mixed precision runs under autocast too, where every product has one type already.
+  const bool autocast = t_.autocast_on || (fsdp_ && s_.fsdp.is_mixed());
+  const auto adapter_type = [&] { return s_.fsdp.flat ? fsdp_->visible_type(w.unit_a) : w.lora_a->type; };
+  const Tensor wide = autocast ? x : to(t_, x, adapter_type());
   Tensor small = dropout(t_, wide, s_.lora_dropout);
-  small = linear(t_, small, w.lora_a);
-  Tensor change = linear(t_, small, w.lora_b);
+  small = product_of_adapter(small, w.lora_a, w.unit_a);
+  Tensor change = product_of_adapter(small, w.lora_b, w.unit_b);
   small.reset();
   change = mul_number(t_, change);
-  if (!t_.autocast_on) change = to(t_, change, result->type);
+  if (!autocast) change = to(t_, change, result->type);
   return add(t_, result, change);
 }
 

@@ -98,6 +98,7 @@ class Decoder : public StepModel {
   Tensor gemma_norm(const Tensor& x, const Tensor& weight);
   Tensor run(const LinearWeights& w, const Tensor& x);
   Tensor base_product(const LinearWeights& w, const Tensor& x);
+  Tensor product_of_adapter(const Tensor& x, const Tensor& weight, std::int32_t unit);
   Tensor adapted(const LinearWeights& w, const Tensor& x);
   Tensor adapted_4bit(const LinearWeights& w, const Tensor& x);
   Tensor dropped(const LinearWeights& w, const Tensor& x);

@@ -102,9 +102,12 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
   w.module = module;
   if (s_.nf4) {
     // Linear4bit casts its bias to the type in which it computes, for good, in its first call.
-    w.quantized = bitsandbytes_weight(t_, {outputs, inputs}, computed_type(), module, s_.double_quantized);
+    const Shape shape{outputs, inputs};
+    w.quantized = bitsandbytes_weight(t_, shape, computed_type(), module, s_.double_quantized,
+                                      fsdp_ ? weight(packed_shape(shape, s_.weights), module) : Tensor());
     w.weight = w.quantized->parts.front();
-    if (bias) w.bias = t_.parameter({outputs}, computed_type(), module, false);
+    if (bias)
+      w.bias = fsdp_ ? weight({outputs}, module) : t_.parameter({outputs}, computed_type(), module, false);
   } else {
     // Conv1D of GPT-2 stores [inputs, outputs].
     w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);

@@ -73,7 +73,13 @@ Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
                       out, out->shape);
 }
 
-Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled) {
+Shape packed_shape(const Shape& shape, Element storage) {
+  const auto elements_each = static_cast<std::int64_t>(2 * bytes_of(storage));
+  return {(static_cast<std::int64_t>(shape.count()) + 1) / elements_each, 1};
+}
+
+Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled,
+                              const Tensor& packed) {
   const auto elements = static_cast<std::int64_t>(shape.count());
   // Blocks at the end may be incomplete; torchao requires whole ones.
   const std::int64_t scales = (elements + kElementsPerScale - 1) / kElementsPerScale;
@@ -81,7 +87,10 @@ Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const c
   const auto add = [&](const Shape& size, Element e, const char* name) {
     w.parts.push_back(t.new_storage(size, e, Purpose::kWeights, module, name));
   };
-  add({(elements + 1) / 2}, Element::kByte, "NF4 weight");
+  if (packed)
+    w.parts.push_back(packed);
+  else
+    add({(elements + 1) / 2}, Element::kByte, "NF4 weight");
   add({scales}, doubled ? Element::kByte : Element::kF32, "NF4 scales");
   add({kTable}, Element::kF32, "NF4 table");
   if (doubled) {

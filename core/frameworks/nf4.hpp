@@ -21,8 +21,12 @@ Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* modu
 /// neither the input nor the dequantized weight. `compiled`: one kernel dequantizes, without temporaries.
 Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled);
 
-/// doubled: the scales have 8 bits, with f32 scales per 256 of them.
-Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled);
+/// doubled: the scales have 8 bits, with f32 scales per 256 of them. packed: the elements, where they are a
+/// parameter that is sharded; the scales never are.
+Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled,
+                              const Tensor& packed = {});
+/// Of such a parameter, whose elements have another type than bytes (bnb_4bit_quant_storage).
+Shape packed_shape(const Shape& shape, Element storage);
 
 /// MatMul4Bit of bitsandbytes 0.42: one kernel dequantizes the weight in each pass; autograd keeps the input,
 /// although its gradient does not need it.

@@ -517,3 +517,16 @@ def draw_axolotl(seed: int, number: int) -> Case:
         case, axolotl=kernels, quantized=quantized, precision="bf16", checkpoint=checkpoint, window=0,
         optimizer=OPTIMIZERS[number % 3], lora_targets="all" if r.random() < 0.7 else "qv",
         reentrant=True if checkpoint and r.random() < 0.6 else None)
+
+
+def draw_sharded_quantized(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 4-bit weights that accelerate shards: by FSDP1 in every second case, else by
+    FSDP2. Every fourth case has no mixed precision."""
+    r = random.Random(f"sharded/quantized/{seed}/{number}")
+    families = len(FSDP_FAMILIES) - 1  # without Mixtral, whose experts are not quantized
+    turn, flat = number // families, (number + number // families) % 2 == 0
+    case = (draw_flat_lora if flat else draw_accelerate_lora)(seed + 6, turn * len(FSDP_FAMILIES) + number % families)
+    policy = "" if turn % 4 == 3 else "bf16"
+    return dataclasses.replace(
+        case, precision="bf16", fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": "" if flat else policy},
+        quantized={"type": "nf4", "double": r.random() < 0.6, "prepared": False, "autocast": False})

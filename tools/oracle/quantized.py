@@ -18,7 +18,8 @@ def config_of(c):
 
     return transformers.BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type=c.quantized["type"], bnb_4bit_use_double_quant=c.quantized["double"],
-        bnb_4bit_compute_dtype=LOADED[c.precision])
+        bnb_4bit_compute_dtype=LOADED[c.precision],
+        bnb_4bit_quant_storage=LOADED[c.precision] if c.fsdp else torch.uint8)  # units of FSDP have one type
 
 
 def parameter(data, requires_grad=False, **settings):
@@ -101,6 +102,12 @@ def adamw_8bit(trained, model):
         return bitsandbytes.optim.AdamW8bit(trained, lr=1e-3)
 
 
+def keep_state(module):
+    """fix_4bit_weight_quant_state_from_module(): a weight that FSDP has made has no state, but its module has it."""
+    if getattr(module.weight, "quant_state", None) is None:
+        module.weight.quant_state = module.quant_state
+
+
 class Delegate:
     """An object with some other attributes."""
 
@@ -122,6 +129,10 @@ def as_on_cuda(c):
     operators = torch.ops.bitsandbytes
     ops = Delegate(torch.ops, bitsandbytes=Delegate(operators, gemm_4bit=Delegate(operators.gemm_4bit, default=gemm_4bit)))
     asked = torch.is_autocast_enabled
+    from bitsandbytes.nn import modules
+
     with mock.patch.object(_functions, "torch", Delegate(torch, ops=ops)), \
+            mock.patch.object(modules, "fix_4bit_weight_quant_state_from_module", keep_state), \
+            mock.patch.object(modules.Linear4bit, "_save_to_state_dict", torch.nn.Linear._save_to_state_dict), \
             mock.patch.object(torch, "is_autocast_enabled", lambda device="cpu": asked(device)):
         yield

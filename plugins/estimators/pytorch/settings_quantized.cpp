@@ -9,9 +9,19 @@ namespace {
 constexpr const char* kQuantized = "quantized base weights";
 
 void require_described(const model::Architecture& a, const RunSpec& r, const Options& o) {
-  if (o.framework != Framework::kPlain || r.parallel.zero)
-    reject(std::string(kQuantized) + " that are sharded", "units with packed weights are not replayed",
-           "leave parallel.zero out: each rank then has all weights");
+  if (o.framework != Framework::kPlain || (r.parallel.zero && !o.by_accelerate))
+    reject(
+        std::string(kQuantized) + " that are sharded",
+        "units with packed weights are replayed as accelerate prepares them",
+        "plan with --for transformers or llama-factory, or leave parallel.zero out: each rank then has all "
+        "weights");
+  if (r.parallel.zero && r.compute != DType::kBF16 && r.compute != DType::kF16)
+    reject(std::string(kQuantized) + " that are sharded in f32", "their step was not compared with PyTorch",
+           "set train.precision to \"bf16\"");
+  // FSDP1 casts the shards of trained weights to f32; FSDP2 does not where weights are quantized.
+  if (r.parallel.zero && !o.flat_parameters && r.grad == DType::kBF16)
+    reject("adapters in bf16 over sharded " + std::string(kQuantized),
+           "under FSDP2 they were not compared with PyTorch", "leave plan.gradients out");
   if (r.memory.frozen != DType::kNF4)
     reject("lora.base = \"" + std::string(run_file_name(r.memory.frozen)) + "\"",
            "of the quantized types of bitsandbytes only its 4-bit types are replayed",
@@ -45,10 +55,11 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   s.double_quantized = r.memory.double_quantized;
   s.autocast_type = r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
   s.autocast = r.compute == DType::kF16 || r.compute == DType::kBF16;
-  const bool narrow = s.autocast && keeps_loaded_type(r, o);
+  // The weights of a unit have one type, that of the packed elements.
+  const bool narrow = s.autocast && (r.parallel.zero || keeps_loaded_type(r, o));
   s.weights = narrow ? s.autocast_type : Element::kF32;
   const std::string type(run_file_name(r.compute));
-  if (s.autocast && r.grad == DType::kBF16) {
+  if (s.autocast && r.grad == DType::kBF16 && !r.parallel.zero) {
     s.adapters = Element::kBF16;
     notes.push_back(
         "Adapters, their gradients and moments are in bf16 (plan.gradients), as SFTTrainer of TRL casts "
@@ -57,7 +68,9 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   std::string note =
       "bitsandbytes quantizes the linear layers but the head, and computes their products in " +
       (s.autocast ? type : "fp32") + ". Embedding, norms and head are in ";
-  if (narrow)
+  if (r.parallel.zero)
+    note += type + ", as the model is loaded.";
+  else if (narrow)
     note += type + (o.name == "axolotl"         ? ", to which axolotl casts them."
                     : o.name == "llama-factory" ? ", as LLaMA-Factory loads them."
                                                 : " (plan.master = \"none\"), as the model is loaded.");
@@ -69,6 +82,11 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   else
     note += "fp32.";
   notes.push_back(note);
+  if (r.parallel.zero)
+    notes.push_back(
+        "Packed weights are sharded as elements of " + type +
+        " (bnb_4bit_quant_storage); with its default, uint8, FSDP1 fails and FSDP2 keeps them whole on "
+        "each rank. Their scales are not sharded.");
   // axolotl passes its own gradient_checkpointing on, which is off by default.
   if (!s.checkpoint && o.name != "axolotl")
     notes.push_back(

@@ -142,6 +142,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_axolotls_kernels_of_adapters_agrees_with_pyto
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_sharded_4_bit_weights_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("sharded-quantized");
+  BOOST_TEST(cases_of_family.size() == 5u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_cut_cross_entropy_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("cut");
   BOOST_TEST(cases_of_family.size() == 8u);

@@ -204,8 +204,12 @@ BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
   const auto unchanged = [](RunSpec&) {};
   refused("deepspeed", "quantized base weights that are sharded", unchanged);
   refused("fsdp2", "quantized base weights that are sharded", unchanged);
-  refused("transformers", "quantized base weights that are sharded",
-          [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3; });
+  const auto shards = [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3; };
+  refused("axolotl", "FSDP of axolotl", shards);
+  refused("transformers", "sharded in f32",
+          [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3, r.compute = DType::kF32; });
+  refused("transformers", "under FSDP2 they were not compared",
+          [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3, r.grad = DType::kBF16; });
   refused("transformers", "lora.base = \"int8\"", [](RunSpec& r) { r.memory.frozen = DType::kI8; });
   refused("transformers", "train.precision = \"fp8\"", [](RunSpec& r) { r.compute = DType::kF8; });
   refused("transformers", "a model with experts", unchanged,

@@ -1,6 +1,7 @@
 // The estimator of PyTorch on FSDP2 and DeepSpeed: its settings allocate what PyTorch counts, and what was
 // not compared is refused.
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <functional>
 
 #include "core/model/presets.hpp"
@@ -26,6 +27,20 @@ void compare_fsdp(const json& record, RunSpec r, const pytorch::Options& o) {
   r.parallel.data = policy.at("world"), r.parallel.zero = policy.at("reshard") ? 3 : 2;
   BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
   BOOST_TEST(replayed_peak(c, r, o) == measured_peak(record));
+}
+
+/// Of a case that accelerate prepares with flat parameters.
+pytorch::Options flat_options_of(const json& c) {
+  const json& policy = c.at("fsdp");
+  const json& flat = policy.at("flat");
+  pytorch::Options o = options_of(c);
+  o.name = "transformers", o.by_accelerate = o.flat_parameters = true;
+  o.no_sync = policy.at("sync") == "last";
+  o.original_parameters = flat.at("orig"), o.forward_prefetch = flat.at("forward");
+  o.backward_prefetch = frameworks::BackwardPrefetch(flat.at("backward") == "pre"    ? 1
+                                                     : flat.at("backward") == "post" ? 2
+                                                                                     : 0);
+  return o;
 }
 
 }  // namespace
@@ -109,6 +124,43 @@ BOOST_AUTO_TEST_CASE(the_settings_of_adapters_that_accelerate_shards_allocate_wh
   BOOST_TEST(cases == 36u);
 }
 
+BOOST_AUTO_TEST_CASE(the_settings_of_sharded_4_bit_weights_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("sharded-quantized")) {
+    const json& c = record.at("case");
+    if (c.at("fsdp").at("param") == "") continue;  // the run file has mixed precision only
+    RunSpec r = run_of(c);
+    r.weight = r.compute = DType::kBF16;
+    pytorch::Options o = options_of(c);
+    o.name = "transformers", o.by_accelerate = o.no_sync = true;
+    compare_fsdp(record, std::move(r), c.at("fsdp").contains("flat") ? flat_options_of(c) : o);
+    ++cases;
+  }
+  BOOST_TEST(cases == 30u);
+}
+
+// Of a layer's packed weights a rank has its part, and all scales: 4 bytes per 64 elements.
+BOOST_AUTO_TEST_CASE(ranks_share_packed_weights_and_keep_all_scales) {
+  RunSpec r = mixed_precision();
+  r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
+  r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ, r.recompute = Recompute::kFull;
+  r.parallel.zero = 3;
+  const double elements = 32.0 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096.0 * 14336);
+  const auto weights = [&](std::uint32_t ranks, const char* version) {
+    r.parallel.data = ranks;
+    const MemoryReport report = estimate(r, {{"framework", "llama-factory"}, {"fsdp_version", version}});
+    BOOST_TEST(has_note(report, "with its default, uint8, FSDP1 fails and FSDP2 keeps them whole"));
+    return static_cast<double>(report.component_bytes(Component::kWeights));
+  };
+  const double others = 2 * 128256.0 * 4096 * 2;  // embedding and head in bf16
+  for (const char* version : {"1", "2"}) {
+    const double saved = weights(2, version) - weights(8, version);
+    // Half of the packed and other weights less an eighth.
+    BOOST_TEST(std::abs(saved / ((elements / 2 + others) * 3 / 8) - 1) < 0.05, version << ": " << saved);
+    BOOST_TEST(weights(64, version) > elements / 64 * 4, version);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(transformers_shards_by_fsdp2_and_reduces_in_the_last_micro_batch) {
   RunSpec r = mixed_precision();
   r.parallel.data = 8, r.parallel.zero = 3, r.accumulate = 4;
@@ -144,16 +196,9 @@ BOOST_AUTO_TEST_CASE(the_settings_of_a_run_with_flat_parameters_allocate_what_py
   for (const json& record : records) {
     const json& c = record.at("case");
     const json& policy = c.at("fsdp");
-    const json& flat = policy.at("flat");
     RunSpec r = run_of(c);
     if (policy.at("param") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
-    pytorch::Options o = options_of(c);
-    o.name = "transformers", o.by_accelerate = o.flat_parameters = true;
-    o.no_sync = policy.at("sync") == "last";
-    o.original_parameters = flat.at("orig"), o.forward_prefetch = flat.at("forward");
-    o.backward_prefetch = frameworks::BackwardPrefetch(flat.at("backward") == "pre"    ? 1
-                                                       : flat.at("backward") == "post" ? 2
-                                                                                       : 0);
+    const pytorch::Options o = flat_options_of(c);
     compare_fsdp(record, std::move(r), o);
     ++cases;
   }
