@@ -184,13 +184,12 @@ void rank(const parallel::SearchOutcome& outcome, const parallel::SearchRequest&
 std::string describe_times(const runfile::RunConfig& c, const SearchResult& v) {
   if (!c.framework.empty())
     return fmt::format(
-        "step times are those of the closed form of core/parallel, which does not describe {}; "
-        "check the memory of a layout with `trainhost plan --for {}`",
-        escaped(c.framework, 80), escaped(c.framework, 80));
+        "memory and step times are those of the closed form of core/parallel; "
+        "`trainhost plan --for {}` replays the memory of one layout",
+        escaped(c.framework, 80));
   if (v.simulated == 0)
     return "step times are those of the closed form of core/parallel: trainhost has no step program for "
-           "these "
-           "layouts";
+           "these layouts";
   return fmt::format(
       "step times marked with * are those of the simulated step program of trainhost ({}); the "
       "others, of layouts without one, are those of the closed form",
