@@ -55,7 +55,9 @@ void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
   if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute) && !float8)
     reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
   // Of a run with adapters the frozen base is most of the weights; it may have a type of its own (lora.base).
-  const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
+  DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
+  // The default of plan.weights follows train.precision, but the weights of Float8Linear are f32.
+  if (float8 && base == DType::kF8) base = DType::kF32;
   s.weights = element_of(base, adapts(r) ? "lora.base" : "plan.weights");
   s.autocast_type = r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
   // Trained weights that are f32 compute in a half type only under autocast. Adapters are always f32.

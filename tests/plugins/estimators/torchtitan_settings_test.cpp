@@ -114,6 +114,10 @@ BOOST_AUTO_TEST_CASE(parallelism_divides_what_a_rank_holds) {
       has_note(report, "Stage 4 of 4 needs the most. It has the layers 7 to 7, the last norm and the head"));
   r = sharded(), r.compute = DType::kF8;
   BOOST_TEST(has_note(pytorch::report(small_llama(), r, compiled()), "gathers their weights in 8 bits"));
+  // The default of plan.weights follows train.precision; the weights are f32 all the same.
+  RunSpec narrow = r;
+  narrow.weight = DType::kF8;
+  BOOST_TEST(bytes(narrow, compiled()) == bytes(r, compiled()));
   r.parallel.data = 1, r.parallel.context = 4;
   BOOST_TEST(has_note(pytorch::report(small_llama(), r, compiled()), "in bf16, as parallel.data is 1"));
 }
