@@ -530,3 +530,15 @@ def draw_sharded_quantized(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, precision="bf16", fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": "" if flat else policy},
         quantized={"type": "nf4", "double": r.random() < 0.6, "prepared": False, "autocast": False})
+
+
+def draw_sharded_liger(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters and the kernels of Liger under FSDP1; every third one has 4-bit weights."""
+    families = len(FSDP_FAMILIES) - 1
+    turn = number // families
+    case = draw_flat_lora(seed + 7, turn * len(FSDP_FAMILIES) + number % families)
+    if number % 3 == 2:
+        case = dataclasses.replace(
+            case, precision="bf16", fsdp=case.fsdp | {"param": "bf16", "reduce": "bf16"},
+            quantized={"type": "nf4", "double": turn % 2 == 0, "prepared": False, "autocast": False})
+    return dataclasses.replace(case, liger=True)

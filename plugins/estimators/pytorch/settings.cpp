@@ -141,9 +141,15 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
                                             "mistral", "phi3",   "qwen2",       "qwen3"};
   const frameworks::LigerKernels& l = o.liger;
   if (!l.loss && !l.norms && !l.rotary && !l.swiglu) return;
-  if (r.parallel.zero)
+  // Of FSDP1 the root unit has the head, which stays gathered.
+  if (r.parallel.zero && adapts(r) && !o.flat_parameters && l.loss)
+    reject("kernels of Liger with adapters under FSDP2",
+           "its loss reads the head outside of its unit, where it is not gathered, and PyTorch stops with an "
+           "error",
+           "set plan.fsdp_version = 1, or leave parallel.zero out");
+  if (r.parallel.zero && !(adapts(r) && o.flat_parameters))
     reject("kernels of Liger with sharded weights",
-           "its loss reads the gathered head, which was not compared");
+           "they were compared with adapters under FSDP1 only (plan.fsdp_version = 1)");
   if (std::ranges::find(kCompared, a.family) == std::end(kCompared))
     reject("kernels of Liger in the family '" + a.family + "'",
            "its step with them was not compared with PyTorch");

@@ -15,7 +15,7 @@ namespace trainhost::test {
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
 /// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger",
 /// "liger-gemma", "cut", "trl", "eight-bit", "axolotl",
-/// "sharded-quantized".
+/// "sharded-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";

@@ -81,6 +81,10 @@ BOOST_AUTO_TEST_CASE(other_runs_with_kernels_of_liger_are_refused_with_the_reaso
   check_refused(r, liger("deepspeed"), "it is replayed without sharding only");
   r.parallel.data = 8, r.parallel.zero = 3;
   check_refused(r, liger("transformers"), "kernels of Liger with sharded weights");
+  check_refused(r, liger("transformers", {{"fsdp_version", "1"}}), "with adapters under FSDP1 only");
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  check_refused(r, liger("transformers"),
+                "with adapters under FSDP2: its loss reads the head outside of its unit");
   r = mixed_precision();
   const auto wrong = [&](const Options& options, const std::string& what) {
     BOOST_CHECK_EXCEPTION(estimate(r, options), plugin::PluginError, [&](const plugin::PluginError& e) {

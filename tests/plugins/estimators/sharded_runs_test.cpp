@@ -139,6 +139,18 @@ BOOST_AUTO_TEST_CASE(the_settings_of_sharded_4_bit_weights_allocate_what_pytorch
   BOOST_TEST(cases == 30u);
 }
 
+BOOST_AUTO_TEST_CASE(the_settings_of_sharded_adapters_with_kernels_of_liger_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("sharded-liger")) {
+    const json& c = record.at("case");
+    RunSpec r = run_of(c);
+    if (c.at("fsdp").at("param") == "bf16") r.weight = r.compute = DType::kBF16;
+    compare_fsdp(record, std::move(r), flat_options_of(c));
+    ++cases;
+  }
+  BOOST_TEST(cases == 25u);
+}
+
 // Of a layer's packed weights a rank has its part, and all scales: 4 bytes per 64 elements.
 BOOST_AUTO_TEST_CASE(ranks_share_packed_weights_and_keep_all_scales) {
   RunSpec r = mixed_precision();
