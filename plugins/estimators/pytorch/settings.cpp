@@ -299,6 +299,11 @@ void reject(const std::string& what, const std::string& why, const std::string& 
 frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
                                        std::vector<std::string>& notes) {
   reject_other_kinds(r, o);
+  if (o.framework == Framework::kPlain && adapts(r) && r.memory.frozen == DType::kI8)
+    reject("lora.base = \"int8\"",
+           "products of bitsandbytes in 8 bits keep their inputs also where layers are recomputed, and "
+           "columns whose number depends on values",
+           "set lora.base to \"nf4\" or \"bf16\"");
   check_adapters(a, r, notes);
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
