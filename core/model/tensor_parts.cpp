@@ -36,7 +36,7 @@ ModelSpec whole_of_model(const ModelSpec& part, const Parallelism& p) {
   return m;
 }
 
-Division division_of(TensorRole role) {
+static Division division_of_matrix(TensorRole role) {
   switch (role) {
     case TensorRole::kEmbed:
     case TensorRole::kQ:
@@ -66,6 +66,22 @@ Division division_of(TensorRole role) {
   return Division::kNone;
 }
 
+Division division_of(const TensorInfo& t) {
+  const Division matrix = division_of_matrix(t.role);
+  if (t.part == AdapterPart::kNone || (t.part == AdapterPart::kA && matrix == Division::kColumns) ||
+      (t.part == AdapterPart::kB && matrix == Division::kRows))
+    return matrix;
+  return Division::kNone;
+}
+
+bool has_part_of_gradient(const TensorInfo& t, const Parallelism& p) {
+  if (p.tensor == 1) return false;
+  if (t.part == AdapterPart::kA || t.part == AdapterPart::kB) return division_of(t) == Division::kNone;
+  const TensorRole r = t.role;
+  return r == TensorRole::kQNorm || r == TensorRole::kKNorm ||
+         (p.sequence && (r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm));
+}
+
 std::uint64_t TensorPart::elements_before(std::uint64_t whole) const {
   const std::uint64_t row = whole / cols, col = whole % cols;
   if (row < first_row) return 0;
@@ -75,8 +91,8 @@ std::uint64_t TensorPart::elements_before(std::uint64_t whole) const {
 
 TensorPart part_of_tensor(const TensorInfo& whole, const Parallelism& p, std::uint32_t rank) {
   TensorPart t{whole.dim[0], whole.dim[1], 0, whole.dim[0], 0, whole.dim[1]};
-  if (p.tensor == 1 || whole.part != AdapterPart::kNone) return t;
-  const Division division = division_of(whole.role);
+  if (p.tensor == 1) return t;
+  const Division division = division_of(whole);
   if (division == Division::kRows) t.part_rows /= p.tensor, t.first_row = rank * t.part_rows;
   if (division == Division::kColumns) t.part_cols /= p.tensor, t.first_col = rank * t.part_cols;
   return t;

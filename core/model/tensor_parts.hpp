@@ -1,8 +1,9 @@
-// Tensor parallelism: which part of the model a TP rank has. Of the products whose outputs are divided (q, k
-// and v; gate and up) a rank has rows of the weight and of the bias, of those whose inputs are divided (o,
-// down) columns; of the embedding and the head it has the rows of its part of the vocabulary. Norms, and the
-// biases of o and down, are whole on every rank. A part is itself a model, with fewer heads, a smaller
-// intermediate size and a smaller vocabulary, so a step program of a rank is that of its part.
+// Tensor parallelism: which part of the model a TP rank has. Of the products whose outputs are divided (q,
+// k and v; gate and up) a rank has rows of the weight and of the bias, of those whose inputs are divided
+// (o, down) columns; of the embedding and the head it has the rows of its part of the vocabulary. Norms,
+// and the biases of o and down, are whole on every rank. Of adapters a rank has rows of B, or columns of A,
+// likewise. A part is itself a model, with fewer heads, a smaller intermediate size and a smaller
+// vocabulary, so a step program of a rank is that of its part.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,8 +24,14 @@ ModelSpec part_of_model(const ModelSpec& whole, const Parallelism& p);
 ModelSpec whole_of_model(const ModelSpec& part, const Parallelism& p);
 
 enum class Division : std::uint8_t { kNone, kRows, kColumns };
-/// How a tensor of the model is divided among TP ranks.
-Division division_of(TensorRole role);
+/// How a tensor of the model is divided among TP ranks. Of an adapter of a matrix that is divided by rows B
+/// is too, and of one that is divided by columns A; the other factor is whole on every rank.
+Division division_of(const TensorInfo& t);
+
+/// True if each TP rank computes a part of the gradient of a tensor that all of them have: of norms of q and
+/// k that of its heads, of the whole factor of an adapter that of its outputs or inputs, with sequence
+/// parallelism of the other norms that of its tokens.
+bool has_part_of_gradient(const TensorInfo& t, const Parallelism& p);
 
 /// The part of a tensor [rows, cols] that a TP rank has: rows from first_row on, of these columns from
 /// first_col on. Row-major itself, so elements of the part have the order that they have in the whole.

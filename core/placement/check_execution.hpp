@@ -360,6 +360,13 @@ class ValueRun {
   AdapterBlocks adapters_of(TensorRole r, std::int32_t l) const {
     return adapter_blocks(p_.model, p_.run, adapter_group(r), l);
   }
+  /// u, and du: of TP ranks parts of a sum where the product divides its inputs, or its outputs.
+  Value inner(const Product& q, TensorRole r, std::int32_t l) const {
+    return q.has_residual ? part_of_sum(lora_inner(r, l)) : lora_inner(r, l);
+  }
+  Value d_inner(const Product& q, TensorRole r, std::int32_t l) const {
+    return q.has_residual ? grad(lora_inner(r, l)) : part_of_sum(grad(lora_inner(r, l)));
+  }
   Value lora_inner(TensorRole r, std::int32_t l) const { return of_product(Quantity::kLoraInner, r, l); }
   /// True if the inputs of adapters are dropped here: in training alone.
   bool drops() const {

@@ -37,7 +37,7 @@ void ValueRun::forward_linear() {
     need(linear::kX, lora_input(r, l, q.x)), weight(linear::kWeight, r, l, AdapterPart::kA);
     if (in(linear::kBias) != kNoBuffer || in(linear::kResidual) != kNoBuffer)
       f_.at(i_, "adds a bias or a residual to the inner product of an adapter");
-    return give(linear::kY, lora_inner(r, l));
+    return give(linear::kY, inner(q, r, l));
   }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear::kWeight)].name() + " is not the weight of a linear layer");
@@ -65,8 +65,8 @@ void ValueRun::forward_linear() {
     f_.at(i_, residual ? "omits the residual" : "adds a residual");
   else if (residual)
     need(linear::kResidual, q.residual);
-  if (q.has_residual && has_tensor_ranks()) return give(linear::kY, part_of_rank(q.y));
-  give(linear::kY, adapters_of(r, l).count ? without_adapters(q.y) : q.y);
+  if (adapters_of(r, l).count) return give(linear::kY, without_adapters(q.y));
+  give(linear::kY, q.has_residual ? part_of_sum(q.y) : q.y);
 }
 
 /// The matrix that the next product uses. weight() accepts it as the parameter, since it is a copy.
@@ -85,12 +85,13 @@ void ValueRun::lora_b() {
   TensorRole r{};
   std::int32_t l = -1;
   if (!adapted_product(lora_b::kWeight, AdapterPart::kB, q, r, l)) return;
-  need(lora_b::kU, lora_inner(r, l));
+  need(lora_b::kU, inner(q, r, l));
   weight(lora_b::kWeight, r, l, AdapterPart::kB);
   const bool of_output = has_magnitudes(r, l) && drops() && contents(in(lora_b::kY)) == without_adapters(q.y);
   const Value sum = of_output ? q.y : sum_with_adapters(r, l, q);
   need(lora_b::kY, without_adapters(sum));
-  give(lora_b::kYOut, of_output ? without_magnitudes(sum) : sum);
+  // Of TP ranks, the part of a sum where the product divides its inputs.
+  give(lora_b::kYOut, of_output ? without_magnitudes(sum) : q.has_residual ? part_of_sum(sum) : sum);
 }
 
 /// The norms of the rows of W + scale * B A and the magnitudes, as factors of the outputs.
@@ -153,7 +154,7 @@ void ValueRun::lora_b_dx() {
   if (!adapted_product(lora_b_dx::kWeight, AdapterPart::kB, q, r, l)) return;
   need(lora_b_dx::kDy, grad(sum_with_adapters(r, l, q)));
   weight(lora_b_dx::kWeight, r, l, AdapterPart::kB);
-  give(lora_b_dx::kDu, grad(lora_inner(r, l)));
+  give(lora_b_dx::kDu, d_inner(q, r, l));
 }
 
 /// dB += scale * dy^T u.
@@ -163,7 +164,7 @@ void ValueRun::lora_b_dw() {
   std::int32_t l = -1;
   if (!adapted_product(lora_b_dw::kGradWeight, AdapterPart::kB, q, r, l)) return;
   need(lora_b_dw::kDy, grad(sum_with_adapters(r, l, q)));
-  need(lora_b_dw::kU, lora_inner(r, l));
+  need(lora_b_dw::kU, inner(q, r, l));
   contributes(lora_b_dw::kGradWeight, r, l, AdapterPart::kB);
 }
 
@@ -174,12 +175,12 @@ void ValueRun::linear_dx_add() {
   TensorRole r{};
   std::int32_t l = -1;
   if (!adapted_product(linear_dx_add::kWeight, AdapterPart::kA, q, r, l)) return;
-  need(linear_dx_add::kDy, grad(lora_inner(r, l)));
+  need(linear_dx_add::kDy, d_inner(q, r, l));
   weight(linear_dx_add::kWeight, r, l, AdapterPart::kA);
   if (drops() && !has_magnitudes(r, l)) f_.at(i_, "adds a gradient without the mask of the dropout");
   const Value x = has_magnitudes(r, l) ? lora_input(r, l, q.x) : q.x;
   need(linear_dx_add::kDx, without_adapters(grad(x)));
-  give(linear_dx_add::kDxOut, grad(x));
+  give(linear_dx_add::kDxOut, q.has_residual ? grad(x) : part_of_sum(grad(x)));
 }
 
 /// The product of layer l whose input is x; the mask of the dropout must be its own.
@@ -219,8 +220,8 @@ void ValueRun::linear_dx() {
   }
   need(linear_dx::kDy, drops() ? grad(q.y) : grad(sum_with_adapters(r, l, q)));
   weight(linear_dx::kWeight, r, l);
-  if (!q.has_residual && has_tensor_ranks()) return give(linear_dx::kDx, part_of_rank(grad(q.x)));
-  give(linear_dx::kDx, adapters_of(r, l).count ? without_adapters(grad(q.x)) : grad(q.x));
+  if (adapters_of(r, l).count) return give(linear_dx::kDx, without_adapters(grad(q.x)));
+  give(linear_dx::kDx, q.has_residual ? grad(q.x) : part_of_sum(grad(q.x)));
 }
 
 /// dW += dy^T x. x must be intact here: kept from the forward pass or recomputed.
@@ -230,7 +231,7 @@ void ValueRun::linear_dw() {
   Product q;
   if (params_.adapter_part(original(in(linear_dw::kGradWeight))) == AdapterPart::kA) {
     product(first_matrix(r), l, q);
-    need(linear_dw::kDy, grad(lora_inner(r, l))), need(linear_dw::kX, lora_input(r, l, q.x));
+    need(linear_dw::kDy, d_inner(q, r, l)), need(linear_dw::kX, lora_input(r, l, q.x));
     if (in(linear_dw::kGradBias) != kNoBuffer) f_.at(i_, "has a bias, which no adapter has");
     return contributes(linear_dw::kGradWeight, r, l, AdapterPart::kA);
   }

@@ -178,8 +178,17 @@ void ParamRecord::gather(std::uint32_t op, BufferId weight) {
   ++s.gathered;
 }
 
+/// Of an adapter of a product that divides its outputs, B; of one that divides its inputs, A.
+bool ParamRecord::is_divided_factor(std::size_t i) const {
+  const TensorRole r = role(p_.params[i].weight);
+  const bool of_inputs = r == TensorRole::kO || r == TensorRole::kDown;
+  return adapter_part(p_.params[i].weight) == (of_inputs ? AdapterPart::kA : AdapterPart::kB);
+}
+
 bool ParamRecord::is_sum_over_heads(std::size_t i) const {
   const TensorRole r = role(p_.params[i].weight);
+  if (adapter_part(p_.params[i].weight) != AdapterPart::kNone)
+    return has_tensor_ranks() && !is_divided_factor(i);
   const bool of_heads = r == TensorRole::kQNorm || r == TensorRole::kKNorm,
              of_rows = r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm;
   return has_tensor_ranks() && (of_heads || (of_rows && p_.run.parallel.sequence));
@@ -215,9 +224,12 @@ void ParamRecord::end_of_update() {
     if (p_.params[i].grad == kNoBuffer) continue;
     // What every TP rank has whole enters the norm once, on the first of them.
     const TensorRole r = role(p_.params[i].weight);
-    const bool whole = r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm ||
-                       r == TensorRole::kQNorm || r == TensorRole::kKNorm || r == TensorRole::kOBias ||
-                       r == TensorRole::kDownBias;
+    const bool whole = adapter_part(p_.params[i].weight) != AdapterPart::kNone
+                           ? !is_divided_factor(i)
+                           : r == TensorRole::kNorm1 || r == TensorRole::kNorm2 ||
+                                 r == TensorRole::kFinalNorm || r == TensorRole::kQNorm ||
+                                 r == TensorRole::kKNorm || r == TensorRole::kOBias ||
+                                 r == TensorRole::kDownBias;
     const bool counts = !whole || !has_tensor_ranks() || p_.run.parallel.tensor_rank == 1;
     const std::uint32_t has = shard_count(i) > 0, squares = has && counts, updates = zero() == 0 || has;
     if (s.heads != (is_sum_over_heads(i) ? 1u : 0u))

@@ -64,7 +64,9 @@ class ParamRecord {
   bool has_tensor_ranks() const { return p_.run.parallel.tensor > 1 && p_.run.mode != RunMode::kInference; }
   /// True for the norms of q and k under tensor parallelism: a rank has the gradient of its heads. With
   /// sequence parallelism for all norms: that of its rows.
+  /// Likewise for the factor of an adapter that each TP rank has whole.
   bool is_sum_over_heads(std::size_t param) const;
+  bool is_divided_factor(std::size_t param) const;
   /// Elements of the parameter in the shard of this rank: equal ranges in multiples of 16.
   std::uint64_t shard_count(std::size_t param) const;
   std::uint32_t contributions_wanted(std::size_t param) const;

@@ -60,17 +60,34 @@ Reach reach_of(const Builder& b) {
   return {norm ? l : l + 1, {}};
 }
 
+/// du = scale * dy B of the adapters of a product; kNoBuffer without.
+BufferId adapter_dx(Builder& b, std::int32_t l, AdapterGroup g, BufferId dy, const LayerWeights& layer,
+                    const LayerActs& acts) {
+  const Adapter& adapter = layer.adapter(g);
+  const auto group = static_cast<std::size_t>(g);
+  if (!adapter.present()) return kNoBuffer;
+  const BufferId du = b.act(role::kDLora[group], l, b.p[acts.lora[group]].cols);
+  b.op(OpKind::kLoraBDx, l, {dy, adapter.b.w}, {du});
+  return du;
+}
+
 /// Of a product whose outputs TP ranks divide: starts the sum of dx before the gradients of the weights are
-/// computed, during which it travels. kNoBuffer for other products, and if nothing before the product needs
-/// dx.
-BufferId tensor_sum_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy,
-                        const Weight& w, const char* dx_role, std::uint64_t dx_cols) {
-  if (has_divided_inputs(g) || !reach.below(l, g)) return kNoBuffer;
+/// computed, during which it travels.
+struct TensorSum {
+  BufferId dx = kNoBuffer;  // none for other products, and if nothing before the product needs dx
+  BufferId du = kNoBuffer;  // of its adapters
+};
+TensorSum tensor_sum_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy,
+                         const Weight& w, const LayerWeights& layer, const LayerActs& acts,
+                         const char* dx_role, std::uint64_t dx_cols) {
+  if (!b.has_tensor_ranks() || has_divided_inputs(g) || !reach.below(l, g)) return {};
+  const BufferId du = adapter_dx(b, l, g, dy, layer, acts);
   const char* const sum_role = g == AdapterGroup::kQkv ? role::kDH1Sum : role::kDH2Sum;
   const BufferId dx = b.divides_rows() ? add_all_rows(b, sum_role, l) : b.act(dx_role, l, dx_cols);
   b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
+  if (du != kNoBuffer) b.op(OpKind::kLinearDxAdd, l, {du, layer.adapter(g).a.w, dx}, {dx});
   start_tensor_sum(b, l, dx);
-  return dx;
+  return {dx, du};
 }
 
 /// dx of the sum that tensor_sum_bwd() has started.
@@ -87,20 +104,18 @@ BufferId end_tensor_sum_bwd(Builder& b, std::int32_t l, BufferId sum, const char
 BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy, BufferId x,
                     const Weight& w, const Weight& bias, const LayerWeights& layer, const LayerActs& acts,
                     const char* dx_role, std::uint64_t dx_cols) {
-  const BufferId summed =
-      b.has_tensor_ranks() ? tensor_sum_bwd(b, reach, l, g, dy, w, dx_role, dx_cols) : kNoBuffer;
+  const TensorSum sum = tensor_sum_bwd(b, reach, l, g, dy, w, layer, acts, dx_role, dx_cols);
   if (w.grad != kNoBuffer) {
     const BufferId partials = b.on_device() && bias.grad != kNoBuffer
                                   ? b.scratch(role::kBiasPartials, l, b.p.traits.slots, b.p[bias.grad].rows)
                                   : kNoBuffer;
     b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
   }
-  if (summed != kNoBuffer) return end_tensor_sum_bwd(b, l, summed, dx_role, dx_cols);
   const Adapter& adapter = layer.adapter(g);
   const auto group = static_cast<std::size_t>(g);
   // Of the sum of product and adapters: dy, with DoRA multiplied by the factors. Of the product of the
   // dropped input, which only DoRA has.
-  BufferId d_sum = dy, d_product = kNoBuffer, du = kNoBuffer;
+  BufferId d_sum = dy, d_product = kNoBuffer, du = sum.du;
   if (adapter.magnitude.w != kNoBuffer) {
     d_sum = acts.unscaled[group];
     const BufferId grad = adapter.magnitude.grad;
@@ -111,12 +126,12 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
   if (adapter.present()) {
     const BufferId u = acts.lora[group];
     b.op(OpKind::kLoraBDw, l, {d_sum, u, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
-    du = b.act(role::kDLora[group], l, b.p[u].cols);
-    b.op(OpKind::kLoraBDx, l, {d_sum, adapter.b.w}, {du});
+    if (du == kNoBuffer) du = adapter_dx(b, l, g, d_sum, layer, acts);
     const BufferId input = acts.lora_input[group];
     b.op(OpKind::kLinearDw, l, {du, input, adapter.a.grad, kNoBuffer, kNoBuffer}, {adapter.a.grad},
          kFirstWrite);
   }
+  if (sum.dx != kNoBuffer) return end_tensor_sum_bwd(b, l, sum.dx, dx_role, dx_cols);
   if (!reach.below(l, g)) return kNoBuffer;
   const BufferId dx = b.act(dx_role, l, dx_cols);
   const BufferId matrix = b.matrix(w, l, role::kDequantizedBwd[group]);

@@ -14,21 +14,26 @@ void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, B
   b.op(OpKind::kRmsNorm, l, {x, w.w}, {y, rstd});
 }
 
-/// y = x W^T + bias + residual, in one operation, so that the sum needs no buffer of its own.
-void linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight& w, const Weight& bias,
-            BufferId residual, BufferId y) {
+/// y = x W^T + bias + residual, in one operation, so that the sum needs no buffer of its own. Returns y; of a
+/// product whose inputs TP ranks divide the part of this rank, which complete_product() makes y.
+BufferId linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight& w, const Weight& bias,
+                BufferId residual, BufferId y) {
   const BufferId matrix = b.matrix(w, l, role::kDequantized[static_cast<std::size_t>(g)]);
-  if (!has_divided_inputs(g)) return b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
-  // Each TP rank has the part of its inputs.
-  const bool adds = b.adds_to_tensor_sum();
-  if (b.divides_rows()) {
-    const BufferId sum = add_all_rows(b, g == AdapterGroup::kO ? role::kOSum : role::kDownSum, l);
-    b.op(OpKind::kLinear, l, {x, matrix, adds ? bias.w : kNoBuffer, kNoBuffer}, {sum});
-    start_tensor_sum(b, l, sum);
-    return take_rows_of_sum(b, l, sum, residual, y);
-  }
-  b.op(OpKind::kLinear, l, {x, matrix, adds ? bias.w : kNoBuffer, adds ? residual : kNoBuffer}, {y});
-  sum_over_tensor_ranks(b, l, y);
+  const bool adds = !has_divided_inputs(g) || b.adds_to_tensor_sum();
+  const BufferId out = has_divided_inputs(g) && b.divides_rows()
+                           ? add_all_rows(b, g == AdapterGroup::kO ? role::kOSum : role::kDownSum, l)
+                           : y;
+  b.op(OpKind::kLinear, l, {x, matrix, adds ? bias.w : kNoBuffer, adds && out == y ? residual : kNoBuffer},
+       {out});
+  return out;
+}
+
+void complete_product(Builder& b, std::int32_t l, AdapterGroup g, BufferId part, BufferId residual,
+                      BufferId y) {
+  if (!has_divided_inputs(g)) return;
+  start_tensor_sum(b, l, part);
+  if (part == y) return wait_for_tensor_ranks(b, l, y);
+  take_rows_of_sum(b, l, part, residual, y);
 }
 
 /// The input of the adapters of a product: x, or in training with dropout what that leaves of it.
@@ -78,11 +83,13 @@ void product(Builder& b, std::int32_t l, AdapterGroup g, const LayerWeights& lay
   const auto group = static_cast<std::size_t>(g);
   const Adapter& adapter = layer.adapter(g);
   if (adapter.magnitude.w != kNoBuffer) return dora(b, l, g, adapter, x, w, bias, residual, y, a);
-  linear(b, l, g, x, w, bias, residual, y);
-  if (!adapter.present()) return;
-  a.lora_input[group] = input_of_adapters(b, l, group, x);
-  a.lora[group] = inner_product(b, l, group, adapter, a.lora_input[group]);
-  b.op(OpKind::kLoraB, l, {a.lora[group], adapter.b.w, y}, {y});
+  const BufferId out = linear(b, l, g, x, w, bias, residual, y);
+  if (adapter.present()) {
+    a.lora_input[group] = input_of_adapters(b, l, group, x);
+    a.lora[group] = inner_product(b, l, group, adapter, a.lora_input[group]);
+    b.op(OpKind::kLoraB, l, {a.lora[group], adapter.b.w, out}, {out});
+  }
+  complete_product(b, l, g, out, residual, y);
 }
 
 /// Training and evaluation compute attention over whole sequences and keep lse [M, A]; generation appends one

@@ -88,7 +88,7 @@ void update(Builder& b, const Param& q, BufferId scratch) {
 void build_update(Builder& b) {
   b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
   wait_for_gradients(b);
-  sum_gradients_of_norms(b);
+  sum_gradients_of_whole_tensors(b);
   const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.traits.slots, 1, DType::kF64);
   // Of several ranks each computes the part of its shard, which may be empty.
   for (const Param& q : b.p.params)

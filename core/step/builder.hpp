@@ -173,7 +173,7 @@ void gather_over_tensor_ranks(Builder& b, BufferId buffer);
 /// The statistics of all TP ranks, from which each computes the loss of the whole vocabulary; kNoBuffer
 /// without.
 BufferId head_stats(Builder& b, BufferId hf, BufferId logits);
-void sum_gradients_of_norms(Builder& b);
+void sum_gradients_of_whole_tensors(Builder& b);
 /// False on all TP ranks but the first for a parameter that each of them has whole: the norm counts it once.
 bool counts_in_norm(const Program& p, const Param& q);
 void build_eval(Builder& b);

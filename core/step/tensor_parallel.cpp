@@ -9,7 +9,12 @@
 //   backward  gradient of the hidden states; of the inputs of q, k, v and of gate, up: travels while the
 //   gradient of
 //             the weight is computed
-//   update    gradients of the norms of q and k, which each rank has of its heads
+//   update    gradients of the norms of q and k, which each rank has of its heads; of the whole factors of
+//             adapters
+//
+// Adapters need no sum of their own. Of a product that divides its outputs every rank computes u = x A^T, and
+// adds du A of its outputs to its part of the gradient of x; of one that divides its inputs u is a part of a
+// sum, and u B^T is added to the part of the output.
 //
 // Every other value is the same on all TP ranks, to the bit.
 //
@@ -71,13 +76,11 @@ BufferId head_stats(Builder& b, BufferId hf, BufferId logits) {
   return stats;
 }
 
-void sum_gradients_of_norms(Builder& b) {
+void sum_gradients_of_whole_tensors(Builder& b) {
   if (!b.has_tensor_ranks()) return;
   const auto has_part = [&](const Param& q) {
-    const TensorRole r = b.p.tensor_infos[q.slices.front().tensor].role;
-    const bool of_heads = r == TensorRole::kQNorm || r == TensorRole::kKNorm,
-               of_rows = r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm;
-    return q.grad != kNoBuffer && (of_heads || (of_rows && b.p.run.parallel.sequence));
+    return q.grad != kNoBuffer &&
+           has_part_of_gradient(b.p.tensor_infos[q.slices.front().tensor], b.p.run.parallel);
   };
   for (const Param& q : b.p.params)
     if (has_part(q)) start_tensor_sum(b, b.p[q.grad].layer, q.grad);
@@ -87,7 +90,7 @@ void sum_gradients_of_norms(Builder& b) {
 
 bool counts_in_norm(const Program& p, const Param& q) {
   return p.run.parallel.tensor_rank <= 1 ||
-         division_of(p.tensor_infos[q.slices.front().tensor].role) != Division::kNone;
+         division_of(p.tensor_infos[q.slices.front().tensor]) != Division::kNone;
 }
 
 }  // namespace trainhost::step

@@ -11,12 +11,21 @@ using namespace trainhost::placement::test;
 
 BOOST_AUTO_TEST_SUITE(sabotage)
 
+namespace {
+Case lora_case() {
+  Case c = small_case();
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 3, c.run.lora_targets = 0x7f, c.run.lora_alpha = 6;
+  return c;
+}
+}  // namespace
+
 BOOST_AUTO_TEST_CASE(any_operation_left_out) {
   for (const Case& c : {everything_case(), full_case(), on_ranks(small_case(), 2, 0),
                         on_ranks(everything_case(), 3, 1), on_ranks(small_case(), 2, 2),
                         on_ranks(small_case(), 3, 3), on_tensor_ranks(everything_case(), 2, 1, 2, 3),
                         with_sequence_parallelism(on_tensor_ranks(everything_case(), 2, 1, 1, 0)),
-                        with_sequence_parallelism(on_tensor_ranks(full_case(), 2, 2, 2, 2))}) {
+                        with_sequence_parallelism(on_tensor_ranks(full_case(), 2, 2, 2, 2)),
+                        on_tensor_ranks(lora_case(), 2, 1, 1, 0)}) {
     const Broken good(c);
     for (std::uint32_t i = 0; i < good.p.ops.size(); ++i) {
       Broken b = good;
@@ -335,14 +344,6 @@ BOOST_AUTO_TEST_CASE(parameters_that_do_not_contain_the_tensors) {
   rejected(small_case(), [](Broken& b) { b.p.params[1].v = kNoBuffer; },
            {"other optimizer state than its optimizer needs"});
 }
-
-namespace {
-Case lora_case() {
-  Case c = small_case();
-  c.run.mode = RunMode::kLora, c.run.lora_rank = 3, c.run.lora_targets = 0x7f, c.run.lora_alpha = 6;
-  return c;
-}
-}  // namespace
 
 BOOST_AUTO_TEST_CASE(an_adapter_that_is_not_added_or_added_twice) {
   rejected(lora_case(), [](Broken& b) { b.drop(b.op(OpKind::kLoraB, 1)); }, {"part without adapters"});

@@ -51,6 +51,14 @@ std::vector<RankCase> tensor_cases() {
   all.push_back(with_sequence(tensor_case(2, 2, 2, 3, Recompute::kSelective)));
   all.push_back(with_sequence(tensor_case(4, 2, 1, 0)));
   all.back().bf16 = true;
+  // Adapters of all matrices.
+  for (const RankCase& c :
+       {tensor_case(0, 2, 1, 0), tensor_case(1, 2, 2, 2, Recompute::kSelective),
+        tensor_case(2, 3, 1, 0, Recompute::kFull), tensor_case(4, 2, 2, 3, Recompute::kFull),
+        with_sequence(tensor_case(2, 2, 1, 0)), with_sequence(tensor_case(3, 2, 2, 1, Recompute::kFull))}) {
+    all.push_back(c);
+    all.back().mode = RunMode::kLora;
+  }
   all.push_back(tensor_case(4, 4, 1, 0));
   for (const Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum})
     for (const std::uint32_t zero : {0u, 3u}) {
@@ -209,8 +217,18 @@ const Refusal kRefusals[] = {
      [](RankCase& c, RunSpec&) { c.model.spec.intermediate = 19; }},
     {"parallel.tensor = 2 is not supported with optimizer.name = \"muon\"",
      [](RankCase&, RunSpec& r) { r.optimizer = Optimizer::kMuon; }},
-    {"parallel.tensor = 2 is not supported for adapters",
-     [](RankCase&, RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 2, r.lora_targets = 1; }},
+    {"parallel.tensor = 2 is not supported for DoRA",
+     [](RankCase&, RunSpec& r) {
+       r.mode = RunMode::kLora, r.lora_rank = 2, r.lora_targets = 1, r.memory.dora = true;
+     }},
+    {"parallel.tensor = 2 is not supported for adapters with dropout",
+     [](RankCase&, RunSpec& r) {
+       r.mode = RunMode::kLora, r.lora_rank = 2, r.lora_targets = 1, r.memory.lora_dropout = 0.1;
+     }},
+    {"parallel.tensor = 2 is not supported for adapters over weights in NF4",
+     [](RankCase&, RunSpec& r) {
+       r.mode = RunMode::kQlora, r.lora_rank = 2, r.lora_targets = 1, r.memory.frozen = DType::kNF4;
+     }},
     {"rank 3 of parallel.tensor = 2", [](RankCase&, RunSpec& r) { r.parallel.tensor_rank = 3; }},
     {"parallel.tensor = 2", [](RankCase&, RunSpec& r) { r.parallel.tensor_rank = 0; }},
     {"a run on 2 ranks needs a communicator", [](RankCase&, RunSpec&) {}},
