@@ -133,14 +133,20 @@ void require_tokenizer_of_model(const runfile::RunConfig& c) {
   const std::optional<fs::path> tokenizer = runfile::tokenizer_beside(folder);
   if (!c.weights && !tokenizer) return;
   const std::string bytes = "data.tokenizer = \"bytes\" trains on bytes nevertheless";
+  const bool is_read =
+      tokenizer && (tokenizer->extension() == ".model" || tokenizer->filename() == "tokenizer.json");
+  if (tokenizer && !is_read)
+    throw usage_error(
+        fmt::format("{} has neither tokenizer.json nor tokenizer.model, and its tokenizer is not bytes ({})",
+                    escaped(folder.string(), 4096), escaped(tokenizer->filename().string(), 100)),
+        "copy the tokenizer.json of the model into the folder, or tokenize the text into a .bin file; " +
+            bytes);
   throw usage_error(
       (tokenizer ? fmt::format("the model has a tokenizer, {}", escaped(tokenizer->string(), 4096))
                  : fmt::format("the weights {} are loaded", escaped(c.weights->string(), 4096))) +
           ", but the text would be read as bytes",
       !tokenizer ? "set data.tokenizer; " + bytes
-      : tokenizer->extension() == ".model" || tokenizer->filename() == "tokenizer.json"
-          ? fmt::format("set data.tokenizer = \"{}\"; {}", escaped(tokenizer->string(), 4096), bytes)
-          : "tokenize the text with it into a .bin file; " + bytes);
+                 : fmt::format("set data.tokenizer = \"{}\"; {}", escaped(tokenizer->string(), 4096), bytes));
 }
 
 std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c) {

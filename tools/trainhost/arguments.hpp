@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/runfile/run_config.hpp"
 #include "core/training/generate_text.hpp"
 
 namespace trainhost::plugin {
@@ -20,11 +21,12 @@ namespace trainhost::cli {
 
 /// Options that several commands share. A command that does not offer an option leaves it at its default.
 struct CommonArguments {
-  std::string run_file{};                  // RUN.toml; "" = the built-in run
-  std::vector<std::string> from{};         // --from FILE...: files of another framework
-  std::vector<std::string> settings{};     // --set KEY=VALUE
-  std::vector<std::string> plugin_path{};  // --plugin-path DIR
-  std::string model{}, backend{};          // --model, --backend
+  std::string run_file{};                    // RUN.toml; "" = the built-in run
+  std::vector<std::string> from{};           // --from FILE...: files of another framework
+  std::vector<std::string> settings{};       // --set KEY=VALUE
+  std::vector<runfile::Override> implied{};  // by arguments of the command; --set wins
+  std::vector<std::string> plugin_path{};    // --plugin-path DIR
+  std::string model{}, backend{};            // --model, --backend
   // Of a process that calls this code as a library: HostOptions::estimators.
   std::vector<std::shared_ptr<plugin::Estimator>> own_estimators{};
   bool json = false, quiet = false;

@@ -125,6 +125,14 @@ Evaluated evaluate(training::InferenceRequest request, const EvalArguments& a, E
 
 Exit run(const EvalArguments& a) {
   constexpr const char* kDetails = "--details scores.jsonl";
+  // Before the first model is evaluated, which may take hours.
+  if (!a.compare.empty() && !runfile::adapter_folder(a.compare) &&
+      !std::filesystem::exists(std::filesystem::path(a.compare) / "config.json") &&
+      !std::filesystem::exists(std::filesystem::path(a.compare) / "model" / "config.json"))
+    throw usage_error(
+        "--compare: '" + escaped(a.compare, 4096) + "' contains no model and no adapter",
+        "give the output.dir of a run, a model directory in Hugging Face layout, or an adapter of "
+        "PEFT");
   EvalSettings settings = eval_settings(a);
   if (!a.details.empty()) checkpoint::require_writable("--details", a.details, kDetails);
   if (!a.common.quiet && !settings.note.empty()) write_stderr(settings.note + "\n");

@@ -191,16 +191,22 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
 /// As settings before those of the command line, which therefore win.
 Exit run(const FinetuneArguments& a) {
   TrainArguments t = a;
-  std::vector<std::string> settings = {"model.path=" + json_string(a.folder)};
+  std::vector<runfile::Override>& settings = t.common.implied;
+  settings = {{"model.path", json_string(a.folder), "MODEL"}};
   std::string files;
   for (const std::string& file : a.data) files += (files.empty() ? "" : ", ") + json_string(file);
-  settings.push_back("data.train=[" + files + "]");
-  if (a.qlora) settings.insert(settings.end(), {"lora.base=\"nf4\"", "lora.double_quant=true"});
-  if (a.dora) settings.push_back("lora.dora=true");
-  if (a.lora || a.dora || (a.qlora && a.adapter.empty()))
-    settings.insert(settings.end(), {"lora.rank=16", "lora.alpha=32", "lora.targets=\"all-linear\""});
-  if (!a.adapter.empty()) settings.push_back("model.adapter=" + json_string(a.adapter));
-  t.common.settings.insert(t.common.settings.begin(), settings.begin(), settings.end());
+  settings.push_back({"data.train", "[" + files + "]", "DATA"});
+  if (a.qlora)
+    settings.insert(settings.end(),
+                    {{"lora.base", "\"nf4\"", "--qlora"}, {"lora.double_quant", "true", "--qlora"}});
+  if (a.dora) settings.push_back({"lora.dora", "true", "--dora"});
+  if (a.lora || a.dora || (a.qlora && a.adapter.empty())) {
+    const char* option = a.lora ? "--lora" : a.dora ? "--dora" : "--qlora";
+    settings.insert(settings.end(), {{"lora.rank", "16", option},
+                                     {"lora.alpha", "32", option},
+                                     {"lora.targets", "\"all-linear\"", option}});
+  }
+  if (!a.adapter.empty()) settings.push_back({"model.adapter", json_string(a.adapter), "--adapter"});
   return run(t);
 }
 

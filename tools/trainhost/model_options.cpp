@@ -16,14 +16,14 @@ void add_sampling(CLI::App& app, training::SampleOverrides& o) {
   add("--tokens", o.tokens, "N", fmt::format("Generate at most N tokens [{}].", o.tokens));
   add("--temperature", o.temperature, "T",
       fmt::format("Divide the logits by T; 0 = always the most likely token {}.", kFile))
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_from(0, 100));
   add("--top-k", o.top_k, "K", fmt::format("Sample from the K most likely tokens; 0 = all {}.", kFile));
   add("--top-p", o.top_p, "P",
       fmt::format("Sample from the most likely tokens whose probabilities sum to P {}.", kFile))
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_from(0, 1));
   add("--repetition-penalty", o.repetition_penalty, "X",
       fmt::format("Make tokens that the text has less likely; 1 = no penalty {}.", kFile))
-      ->check(CLI::Range(0.01, 100.0));
+      ->check(number_from(0.01, 100));
   add("--seed", o.seed, "N", fmt::format("Use this random seed for sampling [{}].", o.seed));
 }
 

@@ -71,7 +71,7 @@ void remember_command_line(int argc, char** argv) {
 }
 
 std::vector<runfile::Override> overrides(const CommonArguments& a) {
-  std::vector<runfile::Override> out;
+  std::vector<runfile::Override> out = a.implied;
   for (const std::string& s : a.settings) {
     // At the first "=": values may contain more of them.
     auto at = s.find('=');

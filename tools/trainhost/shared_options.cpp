@@ -90,6 +90,16 @@ void add_estimators(CLI::App& app, std::string& estimators) {
            "Use these estimators; the first one decides the exit code [memory.estimator of the run file].");
 }
 
+std::function<std::string(const std::string&)> number_from(double least, double most) {
+  return [=](const std::string& text) -> std::string {
+    double n = 0;
+    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
+    // The comparison is false for NaN.
+    if (ec == std::errc{} && end == text.data() + text.size() && n >= least && n <= most) return {};
+    return fmt::format("'{}' is not a number from {} to {}", escaped(text, 60), least, most);
+  };
+}
+
 std::function<std::string(const std::string&)> whole_number(std::uint64_t least, std::uint64_t most) {
   // from_chars accepts neither signs, spaces nor fractions.
   return [=](const std::string& text) -> std::string {

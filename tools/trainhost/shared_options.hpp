@@ -30,6 +30,8 @@ void add_picture(CLI::App& app, PictureArguments& a);
 void add_estimators(CLI::App& app, std::string& estimators);
 
 /// For CLI::Option::check(): "" where a text is a whole number from `least` to `most`, else the complaint.
+/// The same for any number; not a number (nan) and infinity are none.
+std::function<std::string(const std::string&)> number_from(double least, double most);
 std::function<std::string(const std::string&)> whole_number(std::uint64_t least, std::uint64_t most);
 
 /// Declare commands, each group in a file of its own.
