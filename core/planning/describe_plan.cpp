@@ -41,6 +41,9 @@ void describe_model(const ModelSpec& m, const RunSpec& r, PlanResult& v) {
   if (r.mode == RunMode::kInference) v.trained_parameters = 0;
   if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora)
     v.trained_parameters = parallel::trained_parameters(a, r);
+  // Those of single tensors: the closed form counts kinds of matrices.
+  if (trains_by_program(m, r) && (!r.trainable.empty() || !r.lora_rules.empty()))
+    v.trained_parameters = count_trained_parameters(m, r);
   v.notes.insert(v.notes.end(), a.notes.begin(), a.notes.end());
 }
 
@@ -60,11 +63,18 @@ std::string describe_layers(const RecomputeLayers& n, std::uint32_t layers, cons
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// ", QLoRA of rank 8"; "" where all parameters are trained.
-std::string describe_adapters(const RunSpec& r) {
+/// ", QLoRA of rank 8", ", LoRA of ranks 2 to 16"; "" where no adapters are trained.
+std::string describe_adapters(const ModelSpec& m, const RunSpec& r) {
   if (r.mode != RunMode::kLora && r.mode != RunMode::kQlora) return {};
-  return fmt::format(", {}{} of rank {}", r.mode == RunMode::kQlora ? "Q" : "",
-                     r.memory.dora ? "DoRA" : "LoRA", r.lora_rank);
+  std::uint64_t least = r.lora_rank, most = r.lora_rank;
+  if (!r.lora_rules.empty()) {
+    const std::vector<AdapterBlocks> adapters = different_adapter_blocks(m, r);
+    const auto [smallest, largest] = std::ranges::minmax_element(adapters, {}, &AdapterBlocks::rank);
+    least = smallest->rank, most = largest->rank;
+  }
+  return fmt::format(
+      ", {}{} of {}", r.mode == RunMode::kQlora ? "Q" : "", r.memory.dora ? "DoRA" : "LoRA",
+      least == most ? fmt::format("rank {}", least) : fmt::format("ranks {} to {}", least, most));
 }
 
 /// Why the plan is not that of the backend that the user named; "" where it is, or where none was named.
@@ -161,7 +171,7 @@ std::string describe_run(const runfile::RunConfig& c, const std::string& recompu
   return fmt::format(
       "{}, {} sequence{} of {} tokens{}{}, {}{}{}", c.precision, c.run.micro_batch, plural, c.run.seq_len,
       c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "",
-      describe_adapters(c.run), name(c.run.optimizer), recompute.empty() ? "" : ", ", recompute);
+      describe_adapters(c.model, c.run), name(c.run.optimizer), recompute.empty() ? "" : ", ", recompute);
 }
 
 /// Everything of the result except estimates, changes, limits and timeline.

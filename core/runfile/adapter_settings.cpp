@@ -85,8 +85,12 @@ void require_match(const Settings& s, const char* key, const std::string& patter
                    const std::vector<AdaptableMatrix>& all) {
   if (std::ranges::any_of(all, [&](const AdaptableMatrix& x) { return matches_module(pattern, x.module); }))
     return;
-  const auto nearest = std::ranges::min_element(
-      all, {}, [&](const AdaptableMatrix& x) { return glob_distance("*" + pattern, x.module); });
+  // By the last part of the name first: "layers.0.q_prj" means a q_proj.
+  const auto last_part = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  const auto nearest = std::ranges::min_element(all, {}, [&](const AdaptableMatrix& x) {
+    return std::pair(glob_distance(last_part(pattern), last_part(x.module)),
+                     glob_distance("*" + pattern, x.module));
+  });
   throw usage_error(fmt::format("{}: '{}' matches no matrix of the model; the nearest is {}", key,
                                 escaped(pattern, 200), nearest->module),
                     "* matches any text: \"layers.0.*\"", s.where(key));

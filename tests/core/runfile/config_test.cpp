@@ -508,7 +508,8 @@ alpha_pattern = ["down_proj = 1.5"])")
       BOOST_TEST(std::string(e.what()).find(text) != std::string::npos, e.what());
     }
   };
-  refused("targets = [\"layers.0.q_prj\"]", "matches no matrix of the model; the nearest is model.layers.0.");
+  refused("targets = [\"layers.0.q_prj\"]",
+          "matches no matrix of the model; the nearest is model.layers.0.self_attn.q_proj");
   refused("rank_pattern = [\"q_proj\"]", "lora.rank_pattern: 'q_proj' is not a pattern with a number from 1");
   refused("rank_pattern = [\"q_proj = 0\"]", "is not a pattern with a number");
   refused("alpha_pattern = [\"x = 3\"]", "lora.alpha_pattern: 'x' matches no matrix");

@@ -497,6 +497,11 @@ BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
   BOOST_TEST(config["use_rslora"] == true);
   BOOST_TEST(config["use_dora"] == (kind == std::string("dora")));
   if (kind == std::string("lora-pattern")) {
+    const Outcome plan =
+        run_program({"plan", "--set", "model.path=" + (kRuns / "gqa-tied").string(), "--set",
+                     "model.adapter=" + (kRuns / kind).string(), "--set", "data.seq_len=64"});
+    BOOST_TEST(plan.out.find("11,104 trained") != std::string::npos, plan.out);
+    BOOST_TEST(plan.out.find("LoRA of ranks 2 to 5") != std::string::npos, plan.out);
     // Kinds of matrices that are adapted in every layer by their ends, others by their names.
     const std::string second = "model.layers.1.", third = "model.layers.2.";
     BOOST_TEST(config["target_modules"] ==
