@@ -55,6 +55,8 @@ constexpr Rule kTrl[] = {
     {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
     {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
     {"use_bnb_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
+    {"bnb_4bit_quant_storage", Use::kNotModelled, "bfloat16|float16|float32",
+     "under FSDP2, weights that are stored as uint8 are whole on each rank; plans shard them"},
     // Scores exist in eager attention only.
     {"attn_implementation", Use::kChoice, "plan.attention",
      "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash|flex_attention=flash|"
@@ -69,7 +71,7 @@ constexpr Rule kTrl[] = {
 /// Data and its columns, packing (rows are planned with max_length tokens either way), generation in other
 /// trainers, values of their losses.
 constexpr const char* kTrlWithoutEffect =
-    "assistant_only_loss bnb_4bit_quant_storage bnb_4bit_quant_type cache_dir cache_implementation "
+    "assistant_only_loss bnb_4bit_quant_type cache_dir cache_implementation "
     "cast_lm_head_to_fp32 chars_per_token chat_template_kwargs* chat_template_path completion_only_loss "
     "config_name dataset_batch_size dataset_config dataset_config_name dataset_kwargs* dataset_name "
     "dataset_num_proc dataset_streaming dataset_test_split dataset_text_field dataset_train_split "
