@@ -197,7 +197,8 @@ void adapter_config(std::string_view input) {
         runfile::read_adapter_config(folder().write("adapter_config.json", input));
     require(c.rank >= 1 && c.rank <= 65536 && c.alpha > 0 && c.alpha <= 1e6, "a factor is out of range");
     require(c.dropout >= 0 && c.dropout < 1, "a probability is out of range");
-    require(c.targets >> runfile::lora_target_names().size() == 0, "a matrix that no layer has");
+    const AdapterSize size = c.size_of("model.layers.10.self_attn.q_proj");
+    require(size.rank <= 65536 && (size.rank == 0 || size.alpha > 0), "a size of a matrix is out of range");
     for (const std::string& module : c.modules_to_save) require(!module.empty(), "a module without a name");
   });
 }
