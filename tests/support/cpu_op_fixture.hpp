@@ -87,8 +87,6 @@ class OneOp {
   /// A workspace of NaN for the shapes that `program` has now.
   void prepare() {
     const std::uint64_t floats = cpu::workspace_floats(program.model, program.run, program.traits);
-    ctx_.shared = cpu::shared_floats(program.model, program.run, program.traits);
-    ctx_.of_worker = cpu::worker_floats(program.model, program.run, program.traits);
     if (ctx_.workspace == step::kNoBuffer || program.buffers[ctx_.workspace].cols != floats)
       ctx_.workspace = buffer(1, floats);
     else

@@ -45,10 +45,6 @@ struct OpContext {
   // Negative before the first update.
   std::vector<double> layer_squares = std::vector<double>(program.model.layers + std::size_t{1}, -1.0);
 
-  // Floats of the parts of the workspace: of all threads, of each.
-  std::uint64_t shared = shared_floats(program.model, program.run, program.traits),
-                of_worker = worker_floats(program.model, program.run, program.traits);
-
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
   /// True if weights and activations are stored in bf16, else in f32.
@@ -81,7 +77,9 @@ struct OpContext {
   /// The part of the workspace that one thread of the pool uses.
   float* worker_workspace(std::uint32_t worker) {
     assert(worker < program.traits.threads);
-    return f32(workspace) + shared + worker * of_worker;
+    // The parts of the threads are the end of the workspace (workspace_floats()).
+    return f32(workspace) + buffer(workspace).bytes() / sizeof(float) -
+           (program.traits.threads - worker) * worker_floats(model(), program.run, program.traits);
   }
   bool overwrite(const step::Op& op) const { return step.overwrite(op); }
   /// The number of the TP rank, from 0: it has `part` tokens of the vocabulary, from this times `part` on.

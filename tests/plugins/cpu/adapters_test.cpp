@@ -167,7 +167,7 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss,
   // Gradients of DoRA leave out what the norms n of the rows change: the loss depends on m / n, so its
   // derivative by n is - m / n times that by m.
   if (dora) {
-    const Weights gradients = fixture.read(&step::Param::grad), n = norms_of_rows(z.spec, r, base, adapters),
+    const Weights gradients = fixture.read(&step::Param::grad), count = norms_of_rows(z.spec, r, base, adapters),
                   above = norms_of_rows(z.spec, r, base, at(kStep)),
                   below = norms_of_rows(z.spec, r, base, at(-kStep));
     for (const auto& [name, v] : n)

@@ -32,14 +32,7 @@ Options kernels(const char* names) { return {{"framework", "axolotl"}, {"adapter
 BOOST_AUTO_TEST_SUITE(adapter_kernels)
 
 BOOST_AUTO_TEST_CASE(the_settings_of_a_run_with_kernels_of_axolotl_allocate_what_pytorch_counts) {
-  std::size_t cases = 0;
-  for (const json& record : oracle_records("axolotl")) {
-    const json& c = record.at("case");
-    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
-    BOOST_TEST(replayed_peak(c, run_of(c), options_of(c)) == measured_peak(record));
-    ++cases;
-  }
-  BOOST_TEST(cases == 48u);
+  BOOST_TEST(compare_peaks(oracle_records("axolotl")) == 48u);
 }
 
 BOOST_AUTO_TEST_CASE(axolotl_switches_all_kernels_on_where_each_matrix_has_an_adapter) {

@@ -21,14 +21,7 @@ Options cut(const std::string& framework) { return {{"framework", framework}, {"
 BOOST_AUTO_TEST_SUITE(cut_loss_runs)
 
 BOOST_AUTO_TEST_CASE(the_settings_of_a_run_with_cut_cross_entropy_allocate_what_pytorch_counts) {
-  std::size_t cases = 0;
-  for (const json& record : oracle_records("cut")) {
-    const json& c = record.at("case");
-    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
-    BOOST_TEST(replayed_peak(c, run_of(c), options_of(c)) == measured_peak(record));
-    ++cases;
-  }
-  BOOST_TEST(cases == 32u);
+  BOOST_TEST(compare_peaks(oracle_records("cut")) == 32u);
 }
 
 BOOST_AUTO_TEST_CASE(no_logits_exist_but_numbers_for_each_token_and_each_word) {

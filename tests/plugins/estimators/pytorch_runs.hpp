@@ -72,6 +72,21 @@ inline std::uint64_t replayed_peak(const nlohmann::json& c, const RunSpec& r, co
   return frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
 }
 
+/// Compares the peak of each case that the run file can state with what PyTorch counted; returns their
+/// number.
+inline std::size_t compare_peaks(const std::vector<nlohmann::json>& records) {
+  std::size_t cases = 0;
+  for (const nlohmann::json& record : records) {
+    const nlohmann::json& c = record.at("case");
+    // The run file has no bf16 weights without autocast over a quantized base.
+    if (c.contains("quantized") && c.at("precision") == "bf16" && !c.at("quantized").at("autocast")) continue;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
+    BOOST_TEST(replayed_peak(c, run_of(c), options_of(c)) == measured_peak(record));
+    ++cases;
+  }
+  return cases;
+}
+
 /// An 8-billion-parameter model in mixed precision.
 inline ModelSpec llama_8b() {
   ModelSpec m;

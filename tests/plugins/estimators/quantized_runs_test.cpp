@@ -45,30 +45,13 @@ std::uint64_t weights_of_llama_8b(bool doubled, std::uint64_t bytes_of_others) {
 BOOST_AUTO_TEST_SUITE(quantized_runs)
 
 BOOST_AUTO_TEST_CASE(the_settings_of_a_run_over_4_bit_weights_allocate_what_pytorch_counts) {
-  std::size_t cases = 0;
   std::vector<json> records = oracle_records("quantized");
   std::ranges::move(oracle_records("trl"), std::back_inserter(records));
-  for (const json& record : records) {
-    const json& c = record.at("case");
-    // The run file has no bf16 weights without autocast.
-    if (c.at("precision") == "bf16" && !c.at("quantized").at("autocast")) continue;
-    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
-    BOOST_TEST(replayed_peak(c, run_of(c), options_of(c)) == measured_peak(record));
-    ++cases;
-  }
-  BOOST_TEST(cases >= 30u);
+  BOOST_TEST(compare_peaks(records) >= 30u);
 }
 
 BOOST_AUTO_TEST_CASE(the_settings_of_a_run_with_reentrant_checkpoints_allocate_what_pytorch_counts) {
-  std::size_t cases = 0;
-  for (const json& record : oracle_records("reentrant")) {
-    const json& c = record.at("case");
-    if (c.contains("quantized") && c.at("precision") == "bf16" && !c.at("quantized").at("autocast")) continue;
-    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
-    BOOST_TEST(replayed_peak(c, run_of(c), options_of(c)) == measured_peak(record));
-    ++cases;
-  }
-  BOOST_TEST(cases >= 50u);
+  BOOST_TEST(compare_peaks(oracle_records("reentrant")) >= 50u);
 }
 
 BOOST_AUTO_TEST_CASE(checkpoints_are_reentrant_where_the_framework_makes_them_so) {
