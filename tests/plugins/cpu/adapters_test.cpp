@@ -167,10 +167,11 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss,
   // Gradients of DoRA leave out what the norms n of the rows change: the loss depends on m / n, so its
   // derivative by n is - m / n times that by m.
   if (dora) {
-    const Weights gradients = fixture.read(&step::Param::grad), count = norms_of_rows(z.spec, r, base, adapters),
+    const Weights gradients = fixture.read(&step::Param::grad),
+                  norms = norms_of_rows(z.spec, r, base, adapters),
                   above = norms_of_rows(z.spec, r, base, at(kStep)),
                   below = norms_of_rows(z.spec, r, base, at(-kStep));
-    for (const auto& [name, v] : n)
+    for (const auto& [name, v] : norms)
       for (std::size_t i = 0; i < v.size(); ++i)
         expected -= adapters.at(name)[i] / v[i] * gradients.at(name)[i] *
                     (above.at(name)[i] - below.at(name)[i]) / (2 * kStep);
