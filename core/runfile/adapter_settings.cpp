@@ -91,8 +91,8 @@ void require_match(const Settings& s, const char* key, const std::string& patter
     return std::pair(glob_distance(last_part(pattern), last_part(x.module)),
                      glob_distance("*" + pattern, x.module));
   });
-  throw usage_error(fmt::format("{}: '{}' matches no matrix of the model; the nearest is {}", key,
-                                escaped(pattern, 200), nearest->module),
+  throw usage_error(fmt::format("'{}' in {} matches no matrix of the model; the nearest is {}",
+                                escaped(pattern, 200), key, nearest->module),
                     "* matches any text: \"layers.0.*\"", s.where(key));
 }
 

@@ -512,7 +512,7 @@ alpha_pattern = ["down_proj = 1.5"])")
           "matches no matrix of the model; the nearest is model.layers.0.self_attn.q_proj");
   refused("rank_pattern = [\"q_proj\"]", "lora.rank_pattern: 'q_proj' is not a pattern with a number from 1");
   refused("rank_pattern = [\"q_proj = 0\"]", "is not a pattern with a number");
-  refused("alpha_pattern = [\"x = 3\"]", "lora.alpha_pattern: 'x' matches no matrix");
+  refused("alpha_pattern = [\"x = 3\"]", "'x' in lora.alpha_pattern matches no matrix");
   refused("rank_pattern = [\"q_proj = 3\"]",
           "the adapters of model.layers.0.self_attn.q_proj and model.layers.0");
 }
