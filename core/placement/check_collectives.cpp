@@ -33,7 +33,7 @@ void ValueRun::among_tensor_ranks() {
   if (o_->ins <= all_gather::kShard.slot) intact(b);  // else it is written here
   if (!has_tensor_ranks()) f_.at(i_, "is a collective among TP ranks in a run without them");
   if (p_[b].persistent) {
-    params_.sum_heads(i_, b);
+    params_.sum_over_tensor_ranks(i_, b);
   } else {
     if (o_->kind == OpKind::kAllGather && o_->ins > all_gather::kShard.slot) return gather_rows(b);
     Value& v = contents(b);

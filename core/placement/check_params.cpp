@@ -83,8 +83,8 @@ void ParamRecord::squares(std::uint32_t op, BufferId grad) {
   if (any_update_) f_.at(op, "adds to the norm after a parameter was updated by it");
   if (has_ranks() && zero() < 2 && s.reduced != 1)
     f_.at(op, "squares " + p_[grad].name() + " of this rank alone");
-  if (is_sum_over_heads(entry(grad).param) && s.heads != 1)
-    f_.at(op, "squares " + p_[grad].name() + " of the heads of this rank alone");
+  if (has_part_of_gradient(entry(grad).param) && s.tensor_sums != 1)
+    f_.at(op, "squares " + p_[grad].name() + " of this TP rank alone");
   if (sums_) f_.at(op, "adds to the norm after the ranks have added up theirs");
   if (!s.defined) f_.at(op, "reads " + p_[grad].name() + " before anything has written it");
   ++s.squares;
@@ -178,14 +178,14 @@ void ParamRecord::gather(std::uint32_t op, BufferId weight) {
   ++s.gathered;
 }
 
-/// Of an adapter of a product that divides its outputs, B; of one that divides its inputs, A.
+/// B of a product that divides its outputs, A of one that divides its inputs.
 bool ParamRecord::is_divided_factor(std::size_t i) const {
   const TensorRole r = role(p_.params[i].weight);
   const bool of_inputs = r == TensorRole::kO || r == TensorRole::kDown;
   return adapter_part(p_.params[i].weight) == (of_inputs ? AdapterPart::kA : AdapterPart::kB);
 }
 
-bool ParamRecord::is_sum_over_heads(std::size_t i) const {
+bool ParamRecord::has_part_of_gradient(std::size_t i) const {
   const TensorRole r = role(p_.params[i].weight);
   if (adapter_part(p_.params[i].weight) != AdapterPart::kNone)
     return has_tensor_ranks() && !is_divided_factor(i);
@@ -195,14 +195,14 @@ bool ParamRecord::is_sum_over_heads(std::size_t i) const {
 }
 
 /// After the DP ranks have, whose sum may be a shard; before the norm.
-void ParamRecord::sum_heads(std::uint32_t op, BufferId grad) {
-  if (entry(grad).part != ParamPart::kGrad || !is_sum_over_heads(entry(grad).param))
+void ParamRecord::sum_over_tensor_ranks(std::uint32_t op, BufferId grad) {
+  if (entry(grad).part != ParamPart::kGrad || !has_part_of_gradient(entry(grad).param))
     return f_.at(op, "adds up " + p_[grad].name() + ", which is the same on all TP ranks, or a part");
   State& s = states_[entry(grad).param];
   if (has_ranks() && zero() < 2 && s.reduced != 1)
     f_.at(op, "adds up " + p_[grad].name() + " of this rank alone");
   if (s.squares) f_.at(op, "adds up " + p_[grad].name() + " after it has entered the norm");
-  ++s.heads;
+  ++s.tensor_sums;
 }
 
 void ParamRecord::sum_scalars(std::uint32_t op, bool in_update) {
@@ -232,8 +232,8 @@ void ParamRecord::end_of_update() {
                                  r == TensorRole::kDownBias;
     const bool counts = !whole || !has_tensor_ranks() || p_.run.parallel.tensor_rank == 1;
     const std::uint32_t has = shard_count(i) > 0, squares = has && counts, updates = zero() == 0 || has;
-    if (s.heads != (is_sum_over_heads(i) ? 1u : 0u))
-      f_.add(gradient(i) + " is added up over the heads of all ranks " + std::to_string(s.heads) + " times");
+    if (s.tensor_sums != (has_part_of_gradient(i) ? 1u : 0u))
+      f_.add(gradient(i) + " is added up over the TP ranks " + std::to_string(s.tensor_sums) + " times");
     if (s.squares != squares)
       f_.add(gradient(i) + " enters the norm " + std::to_string(s.squares) + " times");
     if (s.reduced != (has_ranks() && zero() < 2 ? 1u : 0u))

@@ -36,8 +36,8 @@ class ParamRecord {
   /// A sum of gradients over the ranks starts; weights are gathered; scalars are summed.
   void reduce(std::uint32_t op, BufferId grad);
   void gather(std::uint32_t op, BufferId weight);
-  /// The TP ranks add up the gradient of a norm of heads.
-  void sum_heads(std::uint32_t op, BufferId grad);
+  /// The TP ranks add up a gradient of which each has a part.
+  void sum_over_tensor_ranks(std::uint32_t op, BufferId grad);
   /// Contributions to the gradient of a parameter in a micro-batch, on one rank.
   std::uint32_t writes_wanted(std::size_t param) const;
   void sum_scalars(std::uint32_t op, bool in_update);
@@ -49,10 +49,10 @@ class ParamRecord {
     ParamPart part = ParamPart::kNone;
   };
   struct State {
-    bool defined = false;                                // holds this update's gradient
-    std::uint32_t contributions = 0, first_writes = 0;   // in this micro-batch
-    std::uint32_t squares = 0, updates = 0;              // in this update
-    std::uint32_t reduced = 0, gathered = 0, heads = 0;  // likewise, of several ranks
+    bool defined = false;                                      // holds this update's gradient
+    std::uint32_t contributions = 0, first_writes = 0;         // in this micro-batch
+    std::uint32_t squares = 0, updates = 0;                    // in this update
+    std::uint32_t reduced = 0, gathered = 0, tensor_sums = 0;  // likewise, of several ranks
   };
   const Entry& entry(BufferId b) const { return entries_[b]; }
   const TensorInfo& tensor(BufferId b) const {
@@ -62,10 +62,11 @@ class ParamRecord {
   std::uint32_t zero() const { return p_.run.parallel.zero; }
   bool has_ranks() const { return p_.run.parallel.data > 1; }
   bool has_tensor_ranks() const { return p_.run.parallel.tensor > 1 && p_.run.mode != RunMode::kInference; }
-  /// True for the norms of q and k under tensor parallelism: a rank has the gradient of its heads. With
-  /// sequence parallelism for all norms: that of its rows.
-  /// Likewise for the factor of an adapter that each TP rank has whole.
-  bool is_sum_over_heads(std::size_t param) const;
+  /// True if a TP rank has a part of the gradient of a tensor that every TP rank has whole: of a q or k norm
+  /// that of its heads, of the other norms with sequence parallelism that of its rows, and of the factor of
+  /// an adapter that is not divided.
+  bool has_part_of_gradient(std::size_t param) const;
+  /// True for the factor (A or B) of an adapter of which each TP rank has a part.
   bool is_divided_factor(std::size_t param) const;
   /// Elements of the parameter in the shard of this rank: equal ranges in multiples of 16.
   std::uint64_t shard_count(std::size_t param) const;

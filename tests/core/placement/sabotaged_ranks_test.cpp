@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(parts_of_tensor_ranks_that_do_not_come_together) {
     return i;
   };
   rejected(first, [&](Broken& b) { b.drop(in_update(b, OpKind::kAllReduce)); },
-           {"is added up over the heads of all ranks 0 times"});
+           {"is added up over the TP ranks 0 times"});
   rejected(second,
            [&](Broken& b) {
              const std::uint32_t at = in_update(b, OpKind::kGradSquares);
