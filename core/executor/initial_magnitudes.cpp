@@ -10,7 +10,7 @@
 namespace trainhost::executor {
 
 void Tensors::init_magnitudes(std::size_t tensor) {
-  const std::vector<TensorInfo>& infos = program_.tensor_infos;
+  const std::vector<TensorInfo>& infos = whole_;
   const TensorInfo& info = infos[tensor];
   const auto index_of = [&](AdapterPart part) {
     std::size_t i = 0;
@@ -18,7 +18,7 @@ void Tensors::init_magnitudes(std::size_t tensor) {
     return i;
   };
   const std::size_t matrix = index_of(AdapterPart::kNone);
-  // Copies: under ZeRO 3 this rank has a part of them.
+  // Copies: under ZeRO 3 and tensor parallelism this rank has a part of them.
   const auto values_of = [&](std::size_t i) {
     std::vector<float> values(infos[i].elements());
     read_weight(i, [&](std::uint64_t first, std::span<const float> part) {
@@ -38,8 +38,10 @@ void Tensors::init_magnitudes(std::size_t tensor) {
     });
   };
   read_weight(matrix, add);
-  std::vector<float> magnitudes(squares.size());
-  for (std::size_t r = 0; r < squares.size(); ++r) magnitudes[r] = static_cast<float>(std::sqrt(squares[r]));
+  const TensorPart here = part_of(info);
+  std::vector<float> magnitudes(here.part_rows);
+  for (std::size_t r = 0; r < magnitudes.size(); ++r)
+    magnitudes[r] = static_cast<float>(std::sqrt(squares[here.first_row + r]));
   store_weight(tensor, 0, magnitudes);
 }
 

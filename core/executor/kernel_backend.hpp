@@ -125,6 +125,8 @@ class KernelBackend final : public Backend {
       // Only of tensor-parallel ranks, likewise.
       case OpKind::kHeadStats:
       case OpKind::kTakeRows:
+      case OpKind::kDoraSquares:
+      case OpKind::kDoraFactors:
       case OpKind::kCount_:
         break;
     }

@@ -169,7 +169,8 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
       });
     });
   }
-  if (program_.run.parallel.zero == 3)  // the ranks exchange the weights, one tensor after the other
+  if (program_.run.parallel.zero == 3 ||
+      has_tensor_ranks(program_))  // the ranks exchange the weights, one tensor after the other
     for (const std::size_t i : magnitudes) init_magnitudes(i);
   else
     backend.for_each(static_cast<std::uint32_t>(magnitudes.size()),

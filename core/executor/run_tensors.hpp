@@ -26,10 +26,9 @@ class Tensors {
   /// not have.
   void load(std::uint32_t scope, const th_tensor& t);
   /// Initialises the weights that load() did not set completely (core/model/tensors.hpp), on the backend's
-  /// threads. Magnitudes of DoRA last, because they follow from the other weights. Under ZeRO 3 with DoRA all
-  /// ranks initialise together, and have loaded the same tensors.
+  /// threads. Magnitudes of DoRA last, because they follow from the other weights. Under ZeRO 3 or tensor
+  /// parallelism with DoRA all ranks initialise together, and have loaded the same tensors.
   void init(std::uint64_t seed, Backend& backend);
-  /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
   /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
   /// state and master copies under ZeRO, weights under ZeRO 3, and all of them under tensor parallelism come
   /// from all ranks, which therefore save together. With TH_SAVE_OWN_PART: what elements_to_write() says,

@@ -26,6 +26,12 @@ inline constexpr std::uint32_t kAdapterGroups = 4;
 /// The product that contains a matrix of this role. Only for roles of matrices of a layer.
 AdapterGroup adapter_group(TensorRole matrix);
 
+/// True for the products whose inputs TP ranks divide, and whose outputs are sums over them; the others
+/// divide their outputs.
+constexpr bool has_divided_inputs(AdapterGroup g) {
+  return g == AdapterGroup::kO || g == AdapterGroup::kDown;
+}
+
 /// One adapted matrix inside a product. Units: elements.
 struct AdapterBlock {
   TensorRole matrix;

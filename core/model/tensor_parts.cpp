@@ -69,14 +69,14 @@ static Division division_of_matrix(TensorRole role) {
 Division division_of(const TensorInfo& t) {
   const Division matrix = division_of_matrix(t.role);
   if (t.part == AdapterPart::kNone || (t.part == AdapterPart::kA && matrix == Division::kColumns) ||
-      (t.part == AdapterPart::kB && matrix == Division::kRows))
+      (t.part != AdapterPart::kA && matrix == Division::kRows))
     return matrix;
   return Division::kNone;
 }
 
 bool has_part_of_gradient(const TensorInfo& t, const Parallelism& p) {
   if (p.tensor == 1) return false;
-  if (t.part == AdapterPart::kA || t.part == AdapterPart::kB) return division_of(t) == Division::kNone;
+  if (t.part != AdapterPart::kNone) return division_of(t) == Division::kNone;
   const TensorRole r = t.role;
   return r == TensorRole::kQNorm || r == TensorRole::kKNorm ||
          (p.sequence && (r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm));

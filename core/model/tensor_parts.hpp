@@ -25,11 +25,11 @@ ModelSpec whole_of_model(const ModelSpec& part, const Parallelism& p);
 
 enum class Division : std::uint8_t { kNone, kRows, kColumns };
 /// How a tensor of the model is divided among TP ranks. Of an adapter of a matrix that is divided by rows B
-/// is too, and of one that is divided by columns A; the other factor is whole on every rank.
+/// and the magnitudes are too, and of one that is divided by columns A; the others are whole on every rank.
 Division division_of(const TensorInfo& t);
 
 /// True if each TP rank computes a part of the gradient of a tensor that all of them have: of norms of q and
-/// k that of its heads, of the whole factor of an adapter that of its outputs or inputs, with sequence
+/// k that of its heads, of what it has whole of an adapter that of its outputs or inputs, with sequence
 /// parallelism of the other norms that of its tokens.
 bool has_part_of_gradient(const TensorInfo& t, const Parallelism& p);
 

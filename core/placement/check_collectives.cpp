@@ -39,9 +39,10 @@ void ValueRun::among_tensor_ranks() {
     Value& v = contents(b);
     if (v.lacks != Lacks::kTensorRanks) f_.at(i_, "adds up " + text(v) + ", of which every rank has all");
     const bool pieces = v.quantity == Quantity::kHeadStats || v.quantity == Quantity::kLogits;
-    const OpKind wanted = pieces           ? OpKind::kAllGather
-                          : divides_rows() ? OpKind::kReduceScatter
-                                           : OpKind::kAllReduce;
+    const bool of_tokens = v.quantity != Quantity::kDoraSquares;
+    const OpKind wanted = pieces                        ? OpKind::kAllGather
+                          : divides_rows() && of_tokens ? OpKind::kReduceScatter
+                                                        : OpKind::kAllReduce;
     if (o_->kind != wanted) f_.at(i_, "is not the collective for " + text(v));
     v.own_rows = wanted == OpKind::kReduceScatter;
     const bool has_residual = v.quantity == Quantity::kResidual && v.at > 0 && !v.gradient;

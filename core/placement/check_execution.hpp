@@ -361,11 +361,9 @@ class ValueRun {
     return adapter_blocks(p_.model, p_.run, adapter_group(r), l);
   }
   /// u, and du: of TP ranks parts of a sum where the product divides its inputs, or its outputs.
-  Value inner(const Product& q, TensorRole r, std::int32_t l) const {
-    return q.has_residual ? part_of_sum(lora_inner(r, l)) : lora_inner(r, l);
-  }
+  Value inner(const Product& q, TensorRole r, std::int32_t l) const { return of_inputs(q, lora_inner(r, l)); }
   Value d_inner(const Product& q, TensorRole r, std::int32_t l) const {
-    return q.has_residual ? grad(lora_inner(r, l)) : part_of_sum(grad(lora_inner(r, l)));
+    return of_outputs(q, grad(lora_inner(r, l)));
   }
   Value lora_inner(TensorRole r, std::int32_t l) const { return of_product(Quantity::kLoraInner, r, l); }
   /// True if the inputs of adapters are dropped here: in training alone.
@@ -379,6 +377,9 @@ class ValueRun {
   Value of_product(Quantity q, TensorRole r, std::int32_t l) const {
     return value(q, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
   }
+  /// v, of which each TP rank has a part if the product divides its inputs, or for a gradient its outputs.
+  Value of_inputs(const Product& q, Value v) const { return q.has_residual ? part_of_sum(v) : v; }
+  Value of_outputs(const Product& q, Value v) const { return q.has_residual ? v : part_of_sum(v); }
   /// True if this product has magnitudes.
   bool has_magnitudes(TensorRole r, std::int32_t l) const {
     return p_.run.memory.dora && adapters_of(r, l).count > 0;
@@ -467,6 +468,8 @@ class ValueRun {
   void lora_b_dx();
   void lora_b_dw();
   void dora_scale();
+  void dora_squares();
+  void dora_factors();
   void dora();
   void dora_bwd();
   void rms_norm();

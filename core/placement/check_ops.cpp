@@ -66,7 +66,7 @@ void ValueRun::forward_linear() {
   else if (residual)
     need(linear::kResidual, q.residual);
   if (adapters_of(r, l).count) return give(linear::kY, without_adapters(q.y));
-  give(linear::kY, q.has_residual ? part_of_sum(q.y) : q.y);
+  give(linear::kY, of_inputs(q, q.y));
 }
 
 /// The matrix that the next product uses. weight() accepts it as the parameter, since it is a copy.
@@ -91,7 +91,7 @@ void ValueRun::lora_b() {
   const Value sum = of_output ? q.y : sum_with_adapters(r, l, q);
   need(lora_b::kY, without_adapters(sum));
   // Of TP ranks, the part of a sum where the product divides its inputs.
-  give(lora_b::kYOut, of_output ? without_magnitudes(sum) : q.has_residual ? part_of_sum(sum) : sum);
+  give(lora_b::kYOut, of_output ? without_magnitudes(sum) : of_inputs(q, sum));
 }
 
 /// The norms of the rows of W + scale * B A and the magnitudes, as factors of the outputs.
@@ -100,13 +100,35 @@ void ValueRun::dora_scale() {
   TensorRole r{};
   std::int32_t l = -1;
   if (!adapted_product(dora_scale::kMagnitude, AdapterPart::kMagnitude, q, r, l)) return;
+  if (q.has_residual && has_tensor_ranks()) f_.at(i_, "takes norms of this rank's columns of a row");
   weight(dora_scale::kWeight, first_matrix(r), l);
   weight(dora_scale::kA, r, l, AdapterPart::kA), weight(dora_scale::kB, r, l, AdapterPart::kB);
   weight(dora_scale::kMagnitude, r, l, AdapterPart::kMagnitude);
   give(dora_scale::kScale, of_product(Quantity::kDoraScale, r, l));
 }
 
-/// y of the unscaled output; with dropout the change of y.
+void ValueRun::dora_squares() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(dora_squares::kB, AdapterPart::kB, q, r, l)) return;
+  weight(dora_squares::kWeight, first_matrix(r), l);
+  weight(dora_squares::kA, r, l, AdapterPart::kA), weight(dora_squares::kB, r, l, AdapterPart::kB);
+  give(dora_squares::kSquares, of_inputs(q, of_product(Quantity::kDoraSquares, r, l)));
+}
+
+void ValueRun::dora_factors() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(dora_factors::kMagnitude, AdapterPart::kMagnitude, q, r, l)) return;
+  weight(dora_factors::kMagnitude, r, l, AdapterPart::kMagnitude);
+  need(dora_factors::kSquares, of_product(Quantity::kDoraSquares, r, l));
+  give(dora_factors::kScale, of_product(Quantity::kDoraScale, r, l));
+}
+
+/// y of the unscaled output; with dropout the change of y. Of TP ranks that divide the inputs, one adds bias
+/// and residual.
 void ValueRun::dora() {
   const Value unscaled = contents(in(dora::kUnscaled));
   if (unscaled.quantity != Quantity::kUnscaled)
@@ -115,11 +137,12 @@ void ValueRun::dora() {
   const std::int32_t l = unscaled.at / 4;
   Product q;
   product(r, l, q);
-  need(dora::kUnscaled, of_product(Quantity::kUnscaled, r, l));
+  need(dora::kUnscaled, of_inputs(q, of_product(Quantity::kUnscaled, r, l)));
   need(dora::kScale, of_product(Quantity::kDoraScale, r, l));
   if ((in(dora::kAdded) != kNoBuffer) != drops())
     return f_.at(i_, drops() ? "overwrites the product of the input" : "adds without a dropout");
-  const bool bias = biased(q.bias) && !drops(), residual = q.has_residual && !drops();
+  const bool adds = !drops() && (!q.has_residual || adds_to_sum()), bias = biased(q.bias) && adds,
+             residual = q.has_residual && adds && !divides_rows();
   if ((in(dora::kBias) != kNoBuffer) != bias)
     f_.at(i_, bias ? "omits the bias" : "has a bias");
   else if (bias)
@@ -129,7 +152,7 @@ void ValueRun::dora() {
   else if (residual)
     need(dora::kResidual, q.residual);
   if (drops()) need(dora::kAdded, without_magnitudes(q.y));
-  give(dora::kY, q.y);
+  give(dora::kY, of_inputs(q, q.y));
 }
 
 /// unscaled becomes its gradient; with dropout also that of the product of the dropped input.
@@ -139,7 +162,7 @@ void ValueRun::dora_bwd() {
   std::int32_t l = -1;
   if (!adapted_product(dora_bwd::kGradMagnitude, AdapterPart::kMagnitude, q, r, l)) return;
   const Value unscaled = of_product(Quantity::kUnscaled, r, l);
-  need(dora_bwd::kDy, grad(q.y)), need(dora_bwd::kUnscaled, unscaled);
+  need(dora_bwd::kDy, grad(q.y)), need(dora_bwd::kUnscaled, of_inputs(q, unscaled));
   need(dora_bwd::kScale, of_product(Quantity::kDoraScale, r, l));
   contributes(dora_bwd::kGradMagnitude, r, l, AdapterPart::kMagnitude);
   give(dora_bwd::kDUnscaled, grad(unscaled));
@@ -180,7 +203,7 @@ void ValueRun::linear_dx_add() {
   if (drops() && !has_magnitudes(r, l)) f_.at(i_, "adds a gradient without the mask of the dropout");
   const Value x = has_magnitudes(r, l) ? lora_input(r, l, q.x) : q.x;
   need(linear_dx_add::kDx, without_adapters(grad(x)));
-  give(linear_dx_add::kDxOut, q.has_residual ? grad(x) : part_of_sum(grad(x)));
+  give(linear_dx_add::kDxOut, of_outputs(q, grad(x)));
 }
 
 /// The product of layer l whose input is x; the mask of the dropout must be its own.
@@ -195,9 +218,9 @@ void ValueRun::dropout() {
     need(dropout::kX, q.x);
     return give(dropout::kY, value(Quantity::kDropped, at));
   }
-  need(dropout_add::kDy, grad(value(Quantity::kDropped, at)));
+  need(dropout_add::kDy, of_outputs(q, grad(value(Quantity::kDropped, at))));
   need(dropout_add::kDx, without_adapters(grad(q.x)));
-  give(dropout_add::kDxOut, grad(q.x));
+  give(dropout_add::kDxOut, of_outputs(q, grad(q.x)));
 }
 
 /// dx = dy W. Needs no x, so it can run when x was dropped by a recompute policy.
@@ -206,10 +229,11 @@ void ValueRun::linear_dx() {
   const std::int32_t l = params_.layer(original(in(linear_dx::kWeight)));
   Product q;
   if (params_.adapter_part(original(in(linear_dx::kWeight))) == AdapterPart::kA) {
-    need(linear_dx::kDy, grad(lora_inner(r, l)));
+    product(first_matrix(r), l, q);
+    need(linear_dx::kDy, d_inner(q, r, l));
     weight(linear_dx::kWeight, r, l, AdapterPart::kA);
     if (has_magnitudes(r, l)) f_.at(i_, "omits the product of the dropped input");
-    return give(linear_dx::kDx, grad(of_product(Quantity::kDropped, r, l)));
+    return give(linear_dx::kDx, of_outputs(q, grad(of_product(Quantity::kDropped, r, l))));
   }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is not the weight of a linear layer");
@@ -221,7 +245,7 @@ void ValueRun::linear_dx() {
   need(linear_dx::kDy, drops() ? grad(q.y) : grad(sum_with_adapters(r, l, q)));
   weight(linear_dx::kWeight, r, l);
   if (adapters_of(r, l).count) return give(linear_dx::kDx, without_adapters(grad(q.x)));
-  give(linear_dx::kDx, q.has_residual ? grad(q.x) : part_of_sum(grad(q.x)));
+  give(linear_dx::kDx, of_outputs(q, grad(q.x)));
 }
 
 /// dW += dy^T x. x must be intact here: kept from the forward pass or recomputed.
@@ -515,6 +539,12 @@ void ValueRun::apply() {
       break;
     case OpKind::kDoraScale:
       dora_scale();
+      break;
+    case OpKind::kDoraSquares:
+      dora_squares();
+      break;
+    case OpKind::kDoraFactors:
+      dora_factors();
       break;
     case OpKind::kDora:
       dora();

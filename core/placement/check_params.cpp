@@ -178,11 +178,11 @@ void ParamRecord::gather(std::uint32_t op, BufferId weight) {
   ++s.gathered;
 }
 
-/// B of a product that divides its outputs, A of one that divides its inputs.
+/// B and magnitudes of a product that divides its outputs, A of one that divides its inputs.
 bool ParamRecord::is_divided_factor(std::size_t i) const {
   const TensorRole r = role(p_.params[i].weight);
   const bool of_inputs = r == TensorRole::kO || r == TensorRole::kDown;
-  return adapter_part(p_.params[i].weight) == (of_inputs ? AdapterPart::kA : AdapterPart::kB);
+  return (adapter_part(p_.params[i].weight) == AdapterPart::kA) == of_inputs;
 }
 
 bool ParamRecord::has_part_of_gradient(std::size_t i) const {

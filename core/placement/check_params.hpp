@@ -63,10 +63,10 @@ class ParamRecord {
   bool has_ranks() const { return p_.run.parallel.data > 1; }
   bool has_tensor_ranks() const { return p_.run.parallel.tensor > 1 && p_.run.mode != RunMode::kInference; }
   /// True if a TP rank has a part of the gradient of a tensor that every TP rank has whole: of a q or k norm
-  /// that of its heads, of the other norms with sequence parallelism that of its rows, and of the factor of
-  /// an adapter that is not divided.
+  /// that of its heads, of the other norms with sequence parallelism that of its rows, and of a tensor of an
+  /// adapter that is not divided.
   bool has_part_of_gradient(std::size_t param) const;
-  /// True for the factor (A or B) of an adapter of which each TP rank has a part.
+  /// True for the tensors (A, B, magnitudes) of an adapter of which each TP rank has a part.
   bool is_divided_factor(std::size_t param) const;
   /// Elements of the parameter in the shard of this rank: equal ranges in multiples of 16.
   std::uint64_t shard_count(std::size_t param) const;

@@ -196,6 +196,20 @@ void Shapes::forward() {
           f32_out(dora_scale::kScale, 2, blocks.width);
       break;
     }
+    case OpKind::kDoraSquares: {
+      const AdapterBlocks blocks = adapter_blocks_of(o_[dora_squares::kB], AdapterPart::kB);
+      in(dora_squares::kWeight, blocks.width, blocks.inputs),
+          in(dora_squares::kA, blocks.inner(), blocks.inputs),
+          in(dora_squares::kB, blocks.rows_of_b, blocks.rank),
+          f32_out(dora_squares::kSquares, 1, blocks.width);
+      break;
+    }
+    case OpKind::kDoraFactors: {
+      const AdapterBlocks blocks = adapter_blocks_of(o_[dora_factors::kMagnitude], AdapterPart::kMagnitude);
+      f32(dora_factors::kSquares, 1, blocks.width), in(dora_factors::kMagnitude, blocks.rows_of_b, 1),
+          f32_out(dora_factors::kScale, 2, blocks.width);
+      break;
+    }
     case OpKind::kDora: {
       const std::uint64_t n = p_[o_[dora::kScale]].cols;
       in(dora::kUnscaled, M, n), f32(dora::kScale, 2, n), in(dora::kBias, n, 1), in(dora::kResidual, M, n),

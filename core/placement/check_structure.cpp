@@ -73,6 +73,8 @@ const Signature& signature(OpKind k) {
       {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
       {4, 0, {kNew, kNone, kNone, kNone}},         // head_stats
       {2, 0b10, {kNew, kNone, kNone, kNone}},      // take_rows
+      {3, 0, {kNew, kNone, kNone, kNone}},         // dora_squares
+      {2, 0, {kNew, kNone, kNone, kNone}},         // dora_factors
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];

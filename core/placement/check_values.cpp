@@ -30,6 +30,7 @@ std::string text(const Value& v) {
                                            "the ranks' sum of one micro-batch's gradient",
                                            "the unscaled output",
                                            "the DoRA factors",
+                                           "the squared norms of rows",
                                            "the statistics of the logits"};
   std::string s = v.gradient ? "the gradient of " : "";
   if (v.lacks == Lacks::kAdapters) s = "the part without adapters of " + s;
@@ -45,7 +46,8 @@ std::string text(const Value& v) {
       v.quantity == Quantity::kGradSum)
     return s + " of parameter " + std::to_string(v.at);
   if (v.quantity == Quantity::kLoraInner || v.quantity == Quantity::kDropped ||
-      v.quantity == Quantity::kUnscaled || v.quantity == Quantity::kDoraScale)
+      v.quantity == Quantity::kUnscaled || v.quantity == Quantity::kDoraScale ||
+      v.quantity == Quantity::kDoraSquares)
     return s + " of product " + std::to_string(v.at % 4) + " of layer " + std::to_string(v.at / 4);
   const bool counts_half_layers =
       v.quantity == Quantity::kResidual || v.quantity == Quantity::kNormed || v.quantity == Quantity::kRstd;

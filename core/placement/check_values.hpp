@@ -26,14 +26,15 @@ enum class Quantity : std::uint8_t {
   kLogits,
   kKeys,
   kValues,
-  kWeightCopy,  // copy of the weight of parameter `at` in another tier
-  kLoraInner,   // u = x A^T of the adapters of a product; `at`: 4 * layer + AdapterGroup
-  kDropped,     // the input of these adapters after dropout; `at` likewise
-  kGradPart,    // one micro-batch's gradient of parameter `at`
-  kGradSum,     // the same, added up over the ranks: this rank's shard of it
-  kUnscaled,    // with DoRA, the output of a product and its adapters before the magnitudes; `at` likewise
-  kDoraScale,   // the factors that the magnitudes give; `at` likewise
-  kHeadStats,   // per token and TP rank, of the part of the vocabulary
+  kWeightCopy,   // copy of the weight of parameter `at` in another tier
+  kLoraInner,    // u = x A^T of the adapters of a product; `at`: 4 * layer + AdapterGroup
+  kDropped,      // the input of these adapters after dropout; `at` likewise
+  kGradPart,     // one micro-batch's gradient of parameter `at`
+  kGradSum,      // the same, added up over the ranks: this rank's shard of it
+  kUnscaled,     // with DoRA, the output of a product and its adapters before the magnitudes; `at` likewise
+  kDoraScale,    // the factors that the magnitudes give; `at` likewise
+  kDoraSquares,  // the squared norms of rows from which they follow; `at` likewise
+  kHeadStats,    // per token and TP rank, of the part of the vocabulary
 };
 
 /// What a value lacks, which is added to it next: the part of the adapters, or then that of the magnitudes;

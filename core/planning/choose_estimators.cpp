@@ -68,22 +68,6 @@ int match_of(plugin::Registry& registry, const std::string& id, const runfile::R
 
 namespace {
 
-/// Throws usage_error where no installed estimator describes plan.framework.
-void require_framework(const plugin::Registry& registry, const std::vector<std::string>& installed,
-                       const runfile::RunConfig& c) {
-  if (c.framework.empty()) return;
-  std::set<std::string> described{kOwnTrainers};
-  for (const std::string& id : installed)
-    if (const plugin::Candidate* found = registry.find(id))
-      described.insert(found->manifest.frameworks.begin(), found->manifest.frameworks.end());
-  if (described.count(c.framework)) return;
-  const std::vector<std::string> names(described.begin(), described.end());
-  throw usage_error(fmt::format("plan.framework = \"{}\": no installed estimator describes it{}",
-                                escaped(c.framework, 80), did_you_mean(c.framework, names)),
-                    fmt::format("described: {}", fmt::join(names, ", ")),
-                    c.given.count("plan.framework") ? c.given.at("plan.framework") : Where{});
-}
-
 /// Adds the estimators whose files were rejected before they could be asked, for example by a trial load.
 void add_rejected(const plugin::Registry& registry, Failed& failed) {
   for (const plugin::Candidate& k : registry.candidates())
@@ -150,12 +134,26 @@ bool describes_framework(const plugin::Registry& registry, const std::string& id
   return std::ranges::find(described, c.framework.empty() ? kOwnTrainers : c.framework) != described.end();
 }
 
+void require_framework(const plugin::Registry& registry, const runfile::RunConfig& c) {
+  if (c.framework.empty()) return;
+  std::set<std::string> described{kOwnTrainers};
+  for (const std::string& id : registry.ids("estimator"))
+    if (const plugin::Candidate* found = registry.find(id))
+      described.insert(found->manifest.frameworks.begin(), found->manifest.frameworks.end());
+  if (described.count(c.framework)) return;
+  const std::vector<std::string> names(described.begin(), described.end());
+  throw usage_error(fmt::format("plan.framework = \"{}\": no installed estimator describes it{}",
+                                escaped(c.framework, 80), did_you_mean(c.framework, names)),
+                    fmt::format("described: {}", fmt::join(names, ", ")),
+                    c.given.count("plan.framework") ? c.given.at("plan.framework") : Where{});
+}
+
 ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                    const PlanRequest& request) {
   // The command line replaces the list of the run file.
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
   const std::vector<std::string> installed = registry.ids("estimator");
-  require_framework(registry, installed, c);
+  require_framework(registry, c);
   ChosenEstimators chosen;
   for (const std::string& name : wanted) {
     if (name != "auto" && name != "all") {

@@ -22,6 +22,9 @@ struct ChosenEstimators {
 ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                    const PlanRequest& request);
 
+/// Throws usage_error, with the names that are known, where no installed estimator describes plan.framework.
+void require_framework(const plugin::Registry& registry, const runfile::RunConfig& c);
+
 /// Whether the estimator describes the training steps that are planned: those of plan.framework, or of
 /// trainhost's own trainers. An estimator that lists no framework describes the latter.
 bool describes_framework(const plugin::Registry& registry, const std::string& id,

@@ -74,6 +74,18 @@ parallel::SearchAxes axes_of(const RunSpec& r, const std::set<std::string>& fixe
   return a;
 }
 
+/// Restricts the axes that are not fixed to layouts without offload. False where they are all fixed.
+bool exclude_offload(parallel::SearchAxes& a, const std::set<std::string>& fixed) {
+  bool excludes = false;
+  const auto on_device = [&](const char* key, std::vector<Tier>& tiers) {
+    if (!fixed.count(key)) tiers = {Tier::kDevice}, excludes = true;
+  };
+  on_device("plan.offload_weights", a.weights_in);
+  on_device("plan.offload_optimizer", a.optimizer_in);
+  on_device("plan.offload_activations", a.activations_in);
+  return excludes;
+}
+
 /// Thread i searches every `threads`-th shape. Layouts are compared by time, bytes and index, so the layouts
 /// found do not depend on the number of threads; how many are pruned does. Each thread writes only its own
 /// elements of `outcomes` and `failed`, and all are joined before either is read.
@@ -154,6 +166,32 @@ void simulate(RankedLayout& r, const ModelSpec& model, const RunSpec& run, const
                                      : 0;
 }
 
+/// Largest factor between time and memory of layouts of which the one with fewer context ranks is listed.
+constexpr double kNearlyEqual = 1.02;
+
+/// True if b divides sequences among more context ranks than a, and each rank has the same tokens and
+/// settings: without other time or memory it is the same layout, with more communication.
+bool is_repeated_with_context(const RankedLayout& a, const RankedLayout& b) {
+  const auto shape = [](const RankedLayout& r) {
+    return std::tie(r.tensor, r.pipeline, r.interleave, r.expert, r.zero, r.sequence, r.accumulate,
+                    r.recompute, r.recompute_every, r.offload);
+  };
+  const auto product = [](std::uint64_t x, std::uint64_t y) { return x * y; };
+  return a.context < b.context && shape(a) == shape(b) &&
+         product(a.data, a.context) == product(b.data, b.context) &&
+         product(a.micro_batch, b.context) == product(b.micro_batch, a.context) &&
+         a.step_seconds <= kNearlyEqual * b.step_seconds &&
+         static_cast<double>(a.device_bytes) <= kNearlyEqual * static_cast<double>(b.device_bytes);
+}
+
+void erase_repeated(std::vector<RankedLayout>& all) {
+  std::vector<RankedLayout> kept;
+  for (const RankedLayout& r : all)
+    if (std::ranges::none_of(all, [&](const RankedLayout& a) { return is_repeated_with_context(a, r); }))
+      kept.push_back(r);
+  all = std::move(kept);
+}
+
 /// The fastest layouts and the Pareto front of both lists of the outcome. Layouts have the time of their step
 /// program where they have one and `simulates`, else that of the closed form.
 void rank(const parallel::SearchOutcome& outcome, const parallel::SearchRequest& q,
@@ -173,6 +211,7 @@ void rank(const parallel::SearchOutcome& outcome, const parallel::SearchRequest&
     return std::tie(a.step_seconds, a.device_bytes) < std::tie(b.step_seconds, b.device_bytes);
   };
   std::stable_sort(all.begin(), all.end(), before);
+  erase_repeated(all);
   v.best.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(top, all.size())));
   // From the fastest on, each with less memory than all faster ones.
   for (const RankedLayout& r : all)
@@ -366,7 +405,15 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   // steady_clock: the time of day may be set during the search.
   const auto begin = std::chrono::steady_clock::now();
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const parallel::SearchOutcome outcome = search_on_threads(q, request.threads ? request.threads : cores);
+  const std::size_t threads = request.threads ? request.threads : cores;
+  parallel::SearchOutcome outcome;
+  // Without a limit of host memory nobody knows whether a layout with offload fits, so it is listed only if
+  // no other one fits.
+  parallel::SearchRequest on_devices = q;
+  if (!c.host_budget && exclude_offload(on_devices.space.axes, request.fixed))
+    outcome = search_on_threads(on_devices, threads);
+  const bool leaves_out_offload = !outcome.best.empty();
+  if (!leaves_out_offload) outcome = search_on_threads(q, threads);
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   v.model = c.model.name.empty() ? c.model.family : c.model.name;
@@ -396,6 +443,11 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
     v.notes.push_back(
         "skipped layouts can be neither among the fastest nor on the Pareto front; --every evaluates them "
         "too");
+  if (leaves_out_offload)
+    v.notes.push_back(
+        "layouts with parts in host memory, whose size is not known, are left out; --host-budget=SIZE "
+        "searches "
+        "them too");
   for (const std::string& n : architecture.notes) v.notes.push_back(n);
   if (!v.best.empty()) v.notes.push_back(describe_times(c, v));
   if (!recipe.empty())

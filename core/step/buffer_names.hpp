@@ -68,6 +68,8 @@ inline constexpr char kQkvUnscaled[] = "qkv_unscaled", kOUnscaled[] = "o_unscale
 inline constexpr const char* kUnscaled[] = {kQkvUnscaled, kOUnscaled, kGateUpUnscaled, kDownUnscaled};
 inline constexpr const char* kDoraScale[] = {"qkv_dora_scale", "o_dora_scale", "gate_up_dora_scale",
                                              "down_dora_scale"};
+// Squared norms of rows, of the products whose inputs TP ranks divide; by AdapterGroup.
+inline constexpr const char* kDoraSquares[] = {nullptr, "o_dora_squares", nullptr, "down_dora_squares"};
 inline constexpr const char* kDUnscaled[] = {"d_qkv_unscaled", "d_o_unscaled", "d_gate_up_unscaled",
                                              "d_down_unscaled"};
 // Gradients of activations. dx is the gradient of the residual stream, updated in place through all layers.

@@ -71,21 +71,44 @@ BufferId adapter_dx(Builder& b, std::int32_t l, AdapterGroup g, BufferId dy, con
   return du;
 }
 
+/// The gradients that the output of a product has.
+struct OutputGradient {
+  BufferId dy;                     // of the output
+  BufferId d_sum;                  // of the sum of product and adapters: dy, with DoRA times the factors
+  BufferId d_product = kNoBuffer;  // of the product of the dropped input, which only DoRA has
+};
+
+/// dx = dy w and the part of the adapters, where du is their inner gradient or kNoBuffer.
+void input_gradient(Builder& b, std::int32_t l, std::size_t group, const OutputGradient& d, BufferId du,
+                    const Weight& w, const Adapter& adapter, BufferId dx) {
+  const BufferId matrix = b.matrix(w, l, role::kDequantizedBwd[group]);
+  b.op(OpKind::kLinearDx, l, {b.drops() ? d.dy : d.d_sum, matrix}, {dx});
+  if (du == kNoBuffer) return;
+  if (!b.drops()) return b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dx}, {dx});
+  const BufferId dropped = b.act(role::kDDropped[group], l, b.p[dx].cols);
+  if (d.d_product != kNoBuffer) {
+    b.op(OpKind::kLinearDx, l, {d.d_product, matrix}, {dropped});
+    b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dropped}, {dropped});
+  } else {
+    b.op(OpKind::kLinearDx, l, {du, adapter.a.w}, {dropped});
+  }
+  b.op(OpKind::kDropoutAdd, l, {dropped, dx, b.micro_batch}, {dx});
+}
+
 /// Of a product whose outputs TP ranks divide: starts the sum of dx before the gradients of the weights are
 /// computed, during which it travels.
 struct TensorSum {
   BufferId dx = kNoBuffer;  // none for other products, and if nothing before the product needs dx
   BufferId du = kNoBuffer;  // of its adapters
 };
-TensorSum tensor_sum_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy,
-                         const Weight& w, const LayerWeights& layer, const LayerActs& acts,
-                         const char* dx_role, std::uint64_t dx_cols) {
+TensorSum tensor_sum_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g,
+                         const OutputGradient& d, const Weight& w, const LayerWeights& layer,
+                         const LayerActs& acts, const char* dx_role, std::uint64_t dx_cols) {
   if (!b.has_tensor_ranks() || has_divided_inputs(g) || !reach.below(l, g)) return {};
-  const BufferId du = adapter_dx(b, l, g, dy, layer, acts);
+  const BufferId du = adapter_dx(b, l, g, d.d_sum, layer, acts);
   const char* const sum_role = g == AdapterGroup::kQkv ? role::kDH1Sum : role::kDH2Sum;
   const BufferId dx = b.divides_rows() ? add_all_rows(b, sum_role, l) : b.act(dx_role, l, dx_cols);
-  b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
-  if (du != kNoBuffer) b.op(OpKind::kLinearDxAdd, l, {du, layer.adapter(g).a.w, dx}, {dx});
+  input_gradient(b, l, static_cast<std::size_t>(g), d, du, w, layer.adapter(g), dx);
   start_tensor_sum(b, l, dx);
   return {dx, du};
 }
@@ -104,29 +127,28 @@ BufferId end_tensor_sum_bwd(Builder& b, std::int32_t l, BufferId sum, const char
 BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy, BufferId x,
                     const Weight& w, const Weight& bias, const LayerWeights& layer, const LayerActs& acts,
                     const char* dx_role, std::uint64_t dx_cols) {
-  const TensorSum sum = tensor_sum_bwd(b, reach, l, g, dy, w, layer, acts, dx_role, dx_cols);
+  const Adapter& adapter = layer.adapter(g);
+  const auto group = static_cast<std::size_t>(g);
+  OutputGradient d{dy, dy};
+  if (adapter.magnitude.w != kNoBuffer) {
+    d.d_sum = acts.unscaled[group];
+    const BufferId grad = adapter.magnitude.grad;
+    if (b.drops()) d.d_product = b.act(role::kDUnscaled[group], l, b.p[dy].cols);
+    b.op(OpKind::kDoraBwd, l, {dy, d.d_sum, acts.dora_scale[group], grad}, {d.d_sum, grad, d.d_product},
+         kFirstWrite);
+  }
+  const TensorSum sum = tensor_sum_bwd(b, reach, l, g, d, w, layer, acts, dx_role, dx_cols);
   if (w.grad != kNoBuffer) {
     const BufferId partials = b.on_device() && bias.grad != kNoBuffer
                                   ? b.scratch(role::kBiasPartials, l, b.p.traits.slots, b.p[bias.grad].rows)
                                   : kNoBuffer;
     b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
   }
-  const Adapter& adapter = layer.adapter(g);
-  const auto group = static_cast<std::size_t>(g);
-  // Of the sum of product and adapters: dy, with DoRA multiplied by the factors. Of the product of the
-  // dropped input, which only DoRA has.
-  BufferId d_sum = dy, d_product = kNoBuffer, du = sum.du;
-  if (adapter.magnitude.w != kNoBuffer) {
-    d_sum = acts.unscaled[group];
-    const BufferId grad = adapter.magnitude.grad;
-    if (b.drops()) d_product = b.act(role::kDUnscaled[group], l, b.p[dy].cols);
-    b.op(OpKind::kDoraBwd, l, {dy, d_sum, acts.dora_scale[group], grad}, {d_sum, grad, d_product},
-         kFirstWrite);
-  }
+  BufferId du = sum.du;
   if (adapter.present()) {
     const BufferId u = acts.lora[group];
-    b.op(OpKind::kLoraBDw, l, {d_sum, u, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
-    if (du == kNoBuffer) du = adapter_dx(b, l, g, d_sum, layer, acts);
+    b.op(OpKind::kLoraBDw, l, {d.d_sum, u, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
+    if (du == kNoBuffer) du = adapter_dx(b, l, g, d.d_sum, layer, acts);
     const BufferId input = acts.lora_input[group];
     b.op(OpKind::kLinearDw, l, {du, input, adapter.a.grad, kNoBuffer, kNoBuffer}, {adapter.a.grad},
          kFirstWrite);
@@ -134,20 +156,7 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
   if (sum.dx != kNoBuffer) return end_tensor_sum_bwd(b, l, sum.dx, dx_role, dx_cols);
   if (!reach.below(l, g)) return kNoBuffer;
   const BufferId dx = b.act(dx_role, l, dx_cols);
-  const BufferId matrix = b.matrix(w, l, role::kDequantizedBwd[group]);
-  b.op(OpKind::kLinearDx, l, {b.drops() ? dy : d_sum, matrix}, {dx});
-  if (du != kNoBuffer && b.drops()) {
-    const BufferId dropped = b.act(role::kDDropped[group], l, dx_cols);
-    if (d_product != kNoBuffer) {
-      b.op(OpKind::kLinearDx, l, {d_product, matrix}, {dropped});
-      b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dropped}, {dropped});
-    } else {
-      b.op(OpKind::kLinearDx, l, {du, adapter.a.w}, {dropped});
-    }
-    b.op(OpKind::kDropoutAdd, l, {dropped, dx, b.micro_batch}, {dx});
-  } else if (du != kNoBuffer) {
-    b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dx}, {dx});
-  }
+  input_gradient(b, l, group, d, du, w, adapter, dx);
   return dx;
 }
 

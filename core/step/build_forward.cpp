@@ -14,18 +14,28 @@ void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, B
   b.op(OpKind::kRmsNorm, l, {x, w.w}, {y, rstd});
 }
 
-/// y = x W^T + bias + residual, in one operation, so that the sum needs no buffer of its own. Returns y; of a
-/// product whose inputs TP ranks divide the part of this rank, which complete_product() makes y.
+/// What a product writes, and what it adds. Of TP ranks that divide its inputs each has a part of the sum,
+/// which complete_product() makes y; the first rank adds bias and residual.
+struct ProductOutput {
+  BufferId out, bias, residual;
+};
+ProductOutput output_of_product(Builder& b, std::int32_t l, AdapterGroup g, const Weight& bias,
+                                BufferId residual, BufferId y) {
+  if (!has_divided_inputs(g)) return {y, bias.w, residual};
+  const BufferId out =
+      b.divides_rows() ? add_all_rows(b, g == AdapterGroup::kO ? role::kOSum : role::kDownSum, l) : y;
+  const bool adds = b.adds_to_tensor_sum();
+  return {out, adds ? bias.w : kNoBuffer, adds && out == y ? residual : kNoBuffer};
+}
+
+/// y = x W^T + bias + residual, in one operation, so that the sum needs no buffer of its own. Returns what it
+/// writes.
 BufferId linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight& w, const Weight& bias,
                 BufferId residual, BufferId y) {
   const BufferId matrix = b.matrix(w, l, role::kDequantized[static_cast<std::size_t>(g)]);
-  const bool adds = !has_divided_inputs(g) || b.adds_to_tensor_sum();
-  const BufferId out = has_divided_inputs(g) && b.divides_rows()
-                           ? add_all_rows(b, g == AdapterGroup::kO ? role::kOSum : role::kDownSum, l)
-                           : y;
-  b.op(OpKind::kLinear, l, {x, matrix, adds ? bias.w : kNoBuffer, adds && out == y ? residual : kNoBuffer},
-       {out});
-  return out;
+  const ProductOutput o = output_of_product(b, l, g, bias, residual, y);
+  b.op(OpKind::kLinear, l, {x, matrix, o.bias, o.residual}, {o.out});
+  return o.out;
 }
 
 void complete_product(Builder& b, std::int32_t l, AdapterGroup g, BufferId part, BufferId residual,
@@ -53,28 +63,46 @@ BufferId inner_product(Builder& b, std::int32_t l, std::size_t group, const Adap
   return u;
 }
 
+/// The factors of the outputs of a product with DoRA. Of TP ranks that divide its inputs each has a part of
+/// every row, so they add up the squares.
+BufferId dora_scale(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& adapter, BufferId matrix,
+                    std::uint64_t outputs) {
+  const auto group = static_cast<std::size_t>(g);
+  const BufferId scale = b.add(role::kDoraScale[group], l, Component::kActivations, 2, outputs);
+  if (has_divided_inputs(g) && b.has_tensor_ranks()) {
+    const BufferId squares = b.add(role::kDoraSquares[group], l, Component::kCommunication, 1, outputs);
+    b.op(OpKind::kDoraSquares, l, {matrix, adapter.a.w, adapter.b.w}, {squares});
+    sum_over_tensor_ranks(b, l, squares);
+    b.op(OpKind::kDoraFactors, l, {squares, adapter.magnitude.w}, {scale});
+  } else {
+    b.op(OpKind::kDoraScale, l, {matrix, adapter.a.w, adapter.b.w, adapter.magnitude.w}, {scale});
+  }
+  return scale;
+}
+
 /// The product with DoRA: y = m / norm * (x W^T + scale * u B^T) + bias + residual. With dropout, as PEFT
 /// does, y = x W^T + bias + residual + the change that the adapters make, computed of the dropped input.
-void dora(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& adapter, BufferId x, const Weight& w,
-          const Weight& bias, BufferId residual, BufferId y, LayerActs& a) {
+/// Both are linear in what each TP rank has of a sum. Returns what it writes.
+BufferId dora(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& adapter, BufferId x, const Weight& w,
+              const Weight& bias, BufferId residual, BufferId y, LayerActs& a) {
   const auto group = static_cast<std::size_t>(g);
   const std::uint64_t outputs = b.p[y].cols;
   const BufferId matrix = b.matrix(w, l, role::kDequantized[group]);
-  const BufferId scale = a.dora_scale[group] =
-      b.add(role::kDoraScale[group], l, Component::kActivations, 2, outputs);
-  b.op(OpKind::kDoraScale, l, {matrix, adapter.a.w, adapter.b.w, adapter.magnitude.w}, {scale});
+  const BufferId scale = a.dora_scale[group] = dora_scale(b, l, g, adapter, matrix, outputs);
   const BufferId input = a.lora_input[group] = input_of_adapters(b, l, group, x);
-  if (b.drops()) b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
+  const ProductOutput o = output_of_product(b, l, g, bias, residual, y);
+  if (b.drops()) b.op(OpKind::kLinear, l, {x, matrix, o.bias, o.residual}, {o.out});
   const BufferId unscaled = a.unscaled[group] = b.act(role::kUnscaled[group], l, outputs);
   b.op(OpKind::kLinear, l, {input, matrix, kNoBuffer, kNoBuffer}, {unscaled});
   const BufferId u = a.lora[group] = inner_product(b, l, group, adapter, input);
   b.op(OpKind::kLoraB, l, {u, adapter.b.w, unscaled}, {unscaled});
   if (b.drops()) {
-    b.op(OpKind::kLoraB, l, {u, adapter.b.w, y}, {y});
-    b.op(OpKind::kDora, l, {unscaled, scale, kNoBuffer, kNoBuffer, y}, {y});
+    b.op(OpKind::kLoraB, l, {u, adapter.b.w, o.out}, {o.out});
+    b.op(OpKind::kDora, l, {unscaled, scale, kNoBuffer, kNoBuffer, o.out}, {o.out});
   } else {
-    b.op(OpKind::kDora, l, {unscaled, scale, bias.w, residual, kNoBuffer}, {y});
+    b.op(OpKind::kDora, l, {unscaled, scale, o.bias, o.residual, kNoBuffer}, {o.out});
   }
+  return o.out;
 }
 
 /// y = x W^T + bias + residual, and scale * (x A^T) B^T for the adapted matrices of the product.
@@ -82,9 +110,10 @@ void product(Builder& b, std::int32_t l, AdapterGroup g, const LayerWeights& lay
              const Weight& w, const Weight& bias, BufferId residual, BufferId y, LayerActs& a) {
   const auto group = static_cast<std::size_t>(g);
   const Adapter& adapter = layer.adapter(g);
-  if (adapter.magnitude.w != kNoBuffer) return dora(b, l, g, adapter, x, w, bias, residual, y, a);
-  const BufferId out = linear(b, l, g, x, w, bias, residual, y);
-  if (adapter.present()) {
+  const bool has_magnitudes = adapter.magnitude.w != kNoBuffer;
+  const BufferId out = has_magnitudes ? dora(b, l, g, adapter, x, w, bias, residual, y, a)
+                                      : linear(b, l, g, x, w, bias, residual, y);
+  if (adapter.present() && !has_magnitudes) {
     a.lora_input[group] = input_of_adapters(b, l, group, x);
     a.lora[group] = inner_product(b, l, group, adapter, a.lora_input[group]);
     b.op(OpKind::kLoraB, l, {a.lora[group], adapter.b.w, out}, {out});

@@ -93,8 +93,6 @@ void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const 
                       "set train.backend = \"cpu\", or parallel.tensor = 1");
   const char* const kind = !trains_adapters(r)         ? nullptr
                            : r.mode == RunMode::kQlora ? "adapters over weights in NF4 (lora.base)"
-                           : r.memory.dora             ? "DoRA (lora.dora)"
-                           : r.memory.lora_dropout > 0 ? "adapters with dropout (lora.dropout)"
                                                        : nullptr;
   if (kind) throw usage_error(setting + " is not supported for " + kind, "set parallel.tensor = 1");
   if (needs_whole_parameters(r.optimizer))

@@ -51,12 +51,6 @@ struct ForwardActs {
   BufferId x_out, hf, rstd_f;
 };
 
-/// True for the products whose inputs TP ranks divide, and whose outputs are sums over them; the others
-/// divide their outputs.
-constexpr bool has_divided_inputs(AdapterGroup g) {
-  return g == AdapterGroup::kO || g == AdapterGroup::kDown;
-}
-
 struct Builder {
   Program p;
   Weights weights;
@@ -161,6 +155,7 @@ void gather_weights(Builder& b);
 /// Tensor parallelism (tensor_parallel.cpp). Nothing in a run without it.
 void start_tensor_sum(Builder& b, std::int32_t layer, BufferId part);
 void wait_for_tensor_ranks(Builder& b, std::int32_t layer, BufferId buffer);
+/// The sum of a value that does not have a row per token, complete on every rank.
 void sum_over_tensor_ranks(Builder& b, std::int32_t layer, BufferId part);
 /// With sequence parallelism: a buffer of this role with the rows of all TP ranks, [M, H].
 BufferId add_all_rows(Builder& b, const char* role, std::int32_t layer);

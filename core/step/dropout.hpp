@@ -37,16 +37,17 @@ class DropoutMask {
         dropped_below_(dropped_below(rate)),
         scale_(kept_scale(rate)) {}
 
-  /// f(column, factor) for every column of a row: 0, or 1 / (1 - rate) for an element that is kept.
+  /// f(i, factor) for the columns first + i of a row: 0, or 1 / (1 - rate) for an element that is kept.
   template <class F>
-  void for_row(std::uint64_t row, std::uint64_t columns, F&& f) const {
-    for (std::uint64_t first = 0; first < columns; first += 4) {
+  void for_row(std::uint64_t row, std::uint64_t first, std::uint64_t columns, F&& f) const {
+    for (std::uint64_t group = first / 4, end = first + columns; 4 * group < end; ++group) {
       const std::array<std::uint32_t, 4> words =
-          philox4x32_10({static_cast<std::uint32_t>(first / 4), static_cast<std::uint32_t>(row), micro_low_,
+          philox4x32_10({static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(row), micro_low_,
                          product_and_micro_high_},
                         key_);
-      for (std::uint64_t i = 0; i < 4 && first + i < columns; ++i)
-        f(first + i, words[i] < dropped_below_ ? 0.0f : scale_);
+      for (std::uint64_t i = 0; i < 4; ++i)
+        if (const std::uint64_t c = 4 * group + i; c >= first && c < end)
+          f(c - first, words[i] < dropped_below_ ? 0.0f : scale_);
     }
   }
 

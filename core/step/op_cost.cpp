@@ -60,6 +60,9 @@ std::uint64_t flops(const Program& p, const Op& op) {
     case OpKind::kDoraScale:  // B A
       return product(p[op[operand::dora_scale::kB]].rows, p[op[operand::dora_scale::kA]].cols,
                      p[op[operand::dora_scale::kB]].cols);
+    case OpKind::kDoraSquares:
+      return product(p[op[operand::dora_squares::kB]].rows, p[op[operand::dora_squares::kA]].cols,
+                     p[op[operand::dora_squares::kB]].cols);
     case OpKind::kHeadLoss:  // logits, d hf, and grad_head unless the head is frozen
       return checked_mul(op[operand::head_loss::kGradHead] == kNoBuffer ? 2 : 3,
                          product_of(p, op, op[operand::head_loss::kHead]));

@@ -338,6 +338,22 @@ inline constexpr In kMagnitude{3};  // [o_1+..+o_n] m
 inline constexpr Out kScale{0};     // f32[2,outputs]: factors, then 1 / n
 }  // namespace dora_scale
 
+/// Squared norms of the rows of this TP rank's columns of W + lora_scale * B A, of a product whose inputs the
+/// TP ranks divide. Such a product has one matrix, which has an adapter.
+namespace dora_squares {
+inline constexpr In kWeight{0};    // [outputs,k] W
+inline constexpr In kA{1};         // [r,k]
+inline constexpr In kB{2};         // [outputs,r]
+inline constexpr Out kSquares{0};  // f32[1,outputs]
+}  // namespace dora_squares
+
+/// What kDoraScale gives, from the squared norms of whole rows.
+namespace dora_factors {
+inline constexpr In kSquares{0};    // f32[1,outputs], the sum over the TP ranks
+inline constexpr In kMagnitude{1};  // [outputs] m
+inline constexpr Out kScale{0};     // f32[2,outputs]: factors, then 1 / n
+}  // namespace dora_factors
+
 /// y = factor * unscaled (+ bias) (+ residual), per output. With dropout instead y += (factor - 1) *
 /// unscaled: y has the product of the input without dropout and the output of the adapters, unscaled the
 /// product of the dropped input and the output of the adapters, as in PEFT.

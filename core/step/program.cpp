@@ -78,6 +78,8 @@ constexpr OpInfo kOps[] = {
     {"sum_scalars", 2, bits({sum_scalars::kScalars}), 0},
     {"head_stats", 4, 0, bits({head_stats::kLogits})},
     {"take_rows", 2, 0, 0},
+    {"dora_squares", 3, 0, 0},
+    {"dora_factors", 2, 0, 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 

@@ -41,7 +41,9 @@ void wait_for_tensor_ranks(Builder& b, std::int32_t layer, BufferId buffer) {
 }
 
 void sum_over_tensor_ranks(Builder& b, std::int32_t layer, BufferId part) {
-  start_tensor_sum(b, layer, part), wait_for_tensor_ranks(b, layer, part);
+  if (!b.has_tensor_ranks()) return;
+  b.op(OpKind::kAllReduce, layer, {part, b.collective_scratch}, {part}, kAmongTensorRanks);
+  wait_for_tensor_ranks(b, layer, part);
 }
 
 BufferId add_all_rows(Builder& b, const char* role, std::int32_t layer) {

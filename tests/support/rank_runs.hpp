@@ -28,6 +28,7 @@ struct RankCase {
   bool dora = false;
   std::uint32_t tensor = 1;
   bool sequence = false;  // sequence parallelism
+  double dropout = 0;
 };
 inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
   return o << c.model.what << ", " << c.ranks << " x " << c.tensor << " ranks, ZeRO " << c.zero
@@ -35,7 +36,8 @@ inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
            << (c.mode == RunMode::kLora    ? ", LoRA"
                : c.mode == RunMode::kQlora ? ", QLoRA"
                                            : "")
-           << (c.dora ? ", DoRA" : "") << (c.sequence ? ", sequence parallelism" : "");
+           << (c.dora ? ", DoRA" : "") << (c.dropout > 0 ? ", dropout" : "")
+           << (c.sequence ? ", sequence parallelism" : "");
 }
 
 /// `rank` of ranks * c.tensor; of a run of one rank with ranks = 0.
@@ -45,7 +47,8 @@ inline RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank
   r.recompute = c.recompute, r.optimizer = c.optimizer;
   r.mode = c.mode;
   if (c.mode != RunMode::kFull)
-    r.lora_rank = 2, r.lora_targets = 0x7f, r.lora_alpha = 4, r.memory.dora = c.dora;
+    r.lora_rank = 2, r.lora_targets = 0x7f, r.lora_alpha = 4, r.memory.dora = c.dora,
+    r.memory.lora_dropout = c.dropout;
   if (c.bf16) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
   if (ranks == 0) return r;
   r.parallel.data = ranks, r.parallel.data_rank = rank / c.tensor + 1;

@@ -88,7 +88,7 @@ struct SweepArguments {
 
 struct SearchArguments {
   CommonArguments common{.plans_only = true};
-  TargetArguments target;  // without framework and safe
+  TargetArguments target;  // without safe
   std::string html, csv;
   PictureArguments picture;
   std::uint32_t devices = 0;       // 0 = as many as the run file has ranks

@@ -165,6 +165,7 @@ void add_search(Parser& p) {
   add_text(*app, "--budget", a->target.budget, "SIZE",
            "Limit the memory of one device, e.g. 24GiB [memory.budget of the run file].");
   add_host_budget(*app, a->target.host_budget);
+  add_framework(*app, a->target.framework);
   app->add_option("--top", a->top, "List the K fastest layouts [10].")
       ->option_text("K")
       ->check(whole_number(1, 10000));

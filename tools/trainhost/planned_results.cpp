@@ -122,6 +122,7 @@ planning::SearchResult search_of(const SearchArguments& a) {
   request.every = a.every;
   for (const runfile::Override& o : overrides(a.common)) request.fixed.insert(o.key);
   runfile::RunConfig c = load_config(a.common, target_overrides(a.target), keys_to_search(request));
+  if (!c.framework.empty()) planning::require_framework(*make_registry(a.common, &c), c);
   planning::SearchResult v = planning::search_layouts(c, request);
   v.file_keys = c.file_keys;
   v.command = command_line();

@@ -66,6 +66,11 @@ void add_host_budget(CLI::App& app, std::string& host_budget) {
            "Limit host memory per device to SIZE, e.g. 64GiB [memory.host_budget of the run file].");
 }
 
+void add_framework(CLI::App& app, std::string& framework) {
+  add_text(app, "--for", framework, "NAME",
+           "Plan the training step of this framework, e.g. pytorch [plan.framework of the run file].");
+}
+
 void add_target(CLI::App& app, TargetArguments& a) {
   add_text(app, "--device", a.device, "NAME",
            "Plan for this device; `trainhost devices` lists them [memory.device of the run file].");
@@ -73,8 +78,7 @@ void add_target(CLI::App& app, TargetArguments& a) {
            "Limit the memory of one device, or of the host for the CPU trainer, e.g. 24GiB [memory.budget of "
            "the run file].");
   add_host_budget(app, a.host_budget);
-  add_text(app, "--for", a.framework, "NAME",
-           "Plan the training step of this framework, e.g. pytorch [plan.framework of the run file].");
+  add_framework(app, a.framework);
   app.add_flag(
       "--safe", a.safe,
       "Judge by upper bounds: add the margin that the estimator states [plan.safe of the run file].");

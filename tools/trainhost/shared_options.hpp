@@ -23,6 +23,7 @@ void add_set(CLI::App& app, std::vector<std::string>& settings);
 /// The options named in `shared`, then --json, -q and -v.
 void add_common(CLI::App& app, CommonArguments& a, unsigned shared);
 void add_host_budget(CLI::App& app, std::string& host_budget);
+void add_framework(CLI::App& app, std::string& framework);  // --for
 /// Device, budgets and framework of a plan.
 void add_target(CLI::App& app, TargetArguments& a);
 /// --svg and --png.

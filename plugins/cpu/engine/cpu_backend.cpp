@@ -102,6 +102,10 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_dequantize(ctx, op);
     case OpKind::kDoraScale:
       return run_dora_scale(ctx, op);
+    case OpKind::kDoraSquares:
+      return run_dora_squares(ctx, op);
+    case OpKind::kDoraFactors:
+      return run_dora_factors(ctx, op);
     case OpKind::kDora:
       return run_dora(ctx, op);
     case OpKind::kDoraBwd:

@@ -137,6 +137,8 @@ void run_lora_b(OpContext&, const step::Op&);
 void run_lora_b_dx(OpContext&, const step::Op&);
 void run_lora_b_dw(OpContext&, const step::Op&);
 void run_dora_scale(OpContext&, const step::Op&);
+void run_dora_squares(OpContext&, const step::Op&);
+void run_dora_factors(OpContext&, const step::Op&);
 void run_dora(OpContext&, const step::Op&);
 void run_dora_bwd(OpContext&, const step::Op&);
 void run_dropout(OpContext&, const step::Op&);

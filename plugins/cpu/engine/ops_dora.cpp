@@ -22,29 +22,65 @@ std::uint32_t tasks_of(std::uint64_t whole, std::uint64_t each) {
   return static_cast<std::uint32_t>((whole + each - 1) / each);
 }
 
+/// Squared norms of the rows of W + scale * B A, of the outputs [first, first + rows) of a block.
+struct AdaptedRows {
+  const float *w, *a, *b;
+  const AdapterBlocks& blocks;
+
+  /// Calls f(output of the product, row of B, squared norm) for every adapted output, on the threads.
+  template <class F>
+  void for_squares(OpContext& ctx, F&& f) const {
+    const std::uint64_t k = blocks.inputs, rank = blocks.rank;
+    for (const AdapterBlock& block : blocks.all())
+      ctx.pool.run(tasks_of(block.outputs, kRows), [&](std::uint32_t i, std::uint32_t) {
+        const std::uint64_t first = i * kRows, rows = std::min(kRows, block.outputs - first);
+        std::array<double, kRows> squares;
+        ctx.kernels.adapted_squares(rows, k, rank, w + (block.output_column + first) * k,
+                                    a + block.inner_column * k, b + (block.first_row_of_b + first) * rank,
+                                    static_cast<float>(blocks.scale), squares.data());
+        for (std::uint64_t r = 0; r < rows; ++r)
+          f(block.output_column + first + r, block.first_row_of_b + first + r, squares[r]);
+      });
+  }
+};
+
+/// factor = m / norm and inverse = 1 / norm of an output.
+void set_factors(double squares, double magnitude, float& factor, float& inverse) {
+  const double norm = std::sqrt(squares);
+  factor = norm > 0 ? static_cast<float>(magnitude / norm) : 0.0f;
+  inverse = norm > 0 ? static_cast<float>(1.0 / norm) : 0.0f;
+}
+
 }  // namespace
 
 void run_dora_scale(OpContext& ctx, const step::Op& op) {
   const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_scale::kMagnitude]);
-  const std::uint64_t k = blocks.inputs, rank = blocks.rank;
-  const auto scale = static_cast<float>(blocks.scale);
-  const float *w = ctx.f32(op[dora_scale::kWeight]), *a = ctx.f32(op[dora_scale::kA]),
-              *b = ctx.f32(op[dora_scale::kB]), *magnitude = ctx.f32(op[dora_scale::kMagnitude]);
+  const float* magnitude = ctx.f32(op[dora_scale::kMagnitude]);
   float *factor = ctx.f32(op[dora_scale::kScale]), *inverse = factor + blocks.width;
   std::fill_n(factor, blocks.width, 1.0f), std::fill_n(inverse, blocks.width, 0.0f);
-  for (const AdapterBlock& block : blocks.all())
-    ctx.pool.run(tasks_of(block.outputs, kRows), [&](std::uint32_t i, std::uint32_t) {
-      const std::uint64_t first = i * kRows, rows = std::min(kRows, block.outputs - first);
-      std::array<double, kRows> squares;
-      ctx.kernels.adapted_squares(rows, k, rank, w + (block.output_column + first) * k,
-                                  a + block.inner_column * k, b + (block.first_row_of_b + first) * rank,
-                                  scale, squares.data());
-      for (std::uint64_t r = 0; r < rows; ++r) {
-        const double norm = std::sqrt(squares[r]), m = magnitude[block.first_row_of_b + first + r];
-        factor[block.output_column + first + r] = norm > 0 ? static_cast<float>(m / norm) : 0.0f;
-        inverse[block.output_column + first + r] = norm > 0 ? static_cast<float>(1.0 / norm) : 0.0f;
-      }
-    });
+  const AdaptedRows rows{ctx.f32(op[dora_scale::kWeight]), ctx.f32(op[dora_scale::kA]),
+                         ctx.f32(op[dora_scale::kB]), blocks};
+  rows.for_squares(ctx, [&](std::uint64_t output, std::uint64_t row, double squares) {
+    set_factors(squares, magnitude[row], factor[output], inverse[output]);
+  });
+}
+
+void run_dora_squares(OpContext& ctx, const step::Op& op) {
+  const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_squares::kB]);
+  float* out = ctx.f32(op[dora_squares::kSquares]);
+  const AdaptedRows rows{ctx.f32(op[dora_squares::kWeight]), ctx.f32(op[dora_squares::kA]),
+                         ctx.f32(op[dora_squares::kB]), blocks};
+  rows.for_squares(ctx, [&](std::uint64_t output, std::uint64_t, double squares) {
+    out[output] = static_cast<float>(squares);
+  });
+}
+
+void run_dora_factors(OpContext& ctx, const step::Op& op) {
+  const std::uint64_t outputs = ctx.buffer(op[dora_factors::kSquares]).cols;
+  const float *squares = ctx.f32(op[dora_factors::kSquares]),
+              *magnitude = ctx.f32(op[dora_factors::kMagnitude]);
+  float *factor = ctx.f32(op[dora_factors::kScale]), *inverse = factor + outputs;
+  for (std::uint64_t i = 0; i < outputs; ++i) set_factors(squares[i], magnitude[i], factor[i], inverse[i]);
 }
 
 void run_dora(OpContext& ctx, const step::Op& op) {

@@ -1,6 +1,8 @@
 // Dropout of the inputs of adapters (core/step/dropout.hpp): forward, and its gradient, which applies the
 // same mask.
 #include "core/step/dropout.hpp"
+
+#include "core/model/adapters.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 
@@ -19,16 +21,23 @@ step::DropoutMask mask_of(const OpContext& ctx, const step::Op& op) {
           ctx.step.step_index * run.accumulate * ranks.data + first + ctx.step.micro};
 }
 
+/// The first column of the mask: TP ranks that divide the inputs of a product have columns of them.
+std::uint64_t first_column(const OpContext& ctx, const step::Op& op, std::uint64_t cols) {
+  const auto group = static_cast<AdapterGroup>(step::dropout_product(ctx.program, op) % kAdapterGroups);
+  return has_divided_inputs(group) ? ctx.tensor_rank() * cols : 0;
+}
+
 }  // namespace
 
 void run_dropout(OpContext& ctx, const step::Op& op) {
   const std::uint64_t cols = ctx.buffer(op[dropout::kX]).cols;
   const step::DropoutMask mask = mask_of(ctx, op);
+  const std::uint64_t begin = first_column(ctx, op, cols);
   const float* x = ctx.f32(op[dropout::kX]);
   float* y = ctx.f32(op[dropout::kY]);
   ctx.over_rows(ctx.step.rows, cols, [&](std::uint64_t first, std::uint64_t rows) {
     for (std::uint64_t r = first; r < first + rows; ++r)
-      mask.for_row(r, cols, [&](std::uint64_t c, float factor) {
+      mask.for_row(r, begin, cols, [&](std::uint64_t c, float factor) {
         y[r * cols + c] = factor == 0.0f ? 0.0f : factor * x[r * cols + c];
       });
   });
@@ -37,11 +46,12 @@ void run_dropout(OpContext& ctx, const step::Op& op) {
 void run_dropout_add(OpContext& ctx, const step::Op& op) {
   const std::uint64_t cols = ctx.buffer(op[dropout_add::kDx]).cols;
   const step::DropoutMask mask = mask_of(ctx, op);
+  const std::uint64_t begin = first_column(ctx, op, cols);
   const float* dy = ctx.f32(op[dropout_add::kDy]);
   float* dx = ctx.f32(op[dropout_add::kDx]);
   ctx.over_rows(ctx.step.rows, cols, [&](std::uint64_t first, std::uint64_t rows) {
     for (std::uint64_t r = first; r < first + rows; ++r)
-      mask.for_row(r, cols, [&](std::uint64_t c, float factor) {
+      mask.for_row(r, begin, cols, [&](std::uint64_t c, float factor) {
         if (factor != 0.0f) dx[r * cols + c] += factor * dy[r * cols + c];
       });
   });

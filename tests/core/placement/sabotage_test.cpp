@@ -436,6 +436,32 @@ BOOST_AUTO_TEST_CASE(magnitudes_that_are_not_applied_or_of_another_product) {
            {"lora_b_dw", "the unscaled output"});
 }
 
+// Products whose inputs the ranks divide: the squares of a row are a sum over the ranks.
+BOOST_AUTO_TEST_CASE(norms_of_a_part_of_a_row) {
+  const Case first = on_tensor_ranks(dora_case(), 2, 1, 1, 0),
+             second = on_tensor_ranks(dora_case(), 2, 2, 1, 0);
+  rejected(first,
+           [](Broken& b) {
+             const std::uint32_t squares = b.op(OpKind::kDoraSquares, 0);
+             b.drop(squares + 1), b.drop(squares + 1);  // the sum and its wait
+           },
+           {"dora_factors of layer 0", "this rank's part of the squared norms of rows"});
+  rejected(first, [](Broken& b) { b.p.ops[b.op(OpKind::kDoraSquares, 0) + 1].kind = OpKind::kReduceScatter; },
+           {"is not the collective for this rank's part of the squared norms of rows"});
+  rejected(first, replaced(OpKind::kDoraFactors, operand::dora_factors::kMagnitude, "w.o_magnitude", 1),
+           {"dora_factors", "squared norms of rows of product 1 of layer 1"});
+  rejected(first, replaced(OpKind::kDoraSquares, operand::dora_squares::kA, "w.o_lora_a", 1),
+           {"dora_squares", "another parameter"});
+  rejected(second,
+           [](Broken& b) {
+             std::uint32_t i = b.op(OpKind::kDoraFactors, 0);
+             while (b.p.ops[i].kind != OpKind::kDora) ++i;
+             b.p.ops[i][operand::dora::kResidual] = b.id(role::kX, 0);
+             b.settle();
+           },
+           {"dora of layer 0", "adds a residual"});
+}
+
 BOOST_AUTO_TEST_CASE(magnitudes_with_dropout_that_leave_out_a_part) {
   using namespace operand;
   const Case c = dora_case(0.25);

@@ -266,4 +266,30 @@ BOOST_AUTO_TEST_CASE(an_empty_search_space_is_explained) {
   BOOST_TEST(v.notes.front().find("no layout") != std::string::npos);
 }
 
+// What is listed: no layout twice with its ranks divided between data and context.
+BOOST_AUTO_TEST_CASE(layouts_that_differ_in_context_ranks_alone_are_listed_once) {
+  planning::SearchRequest q = request(64, 512);
+  q.top = 20;
+  const planning::SearchResult v = ask({{"data.seq_len", "2048"}}, q);
+  BOOST_REQUIRE(v.best.size() == 20u);
+  for (const planning::RankedLayout& a : v.best)
+    for (const planning::RankedLayout& b : v.best)
+      if (a.context < b.context && a.data * a.context == b.data * b.context && a.tensor == b.tensor &&
+          a.pipeline == b.pipeline && a.zero == b.zero && a.accumulate == b.accumulate &&
+          a.recompute == b.recompute && a.micro_batch * b.context == b.micro_batch * a.context)
+        BOOST_TEST(a.step_seconds > 1.02 * b.step_seconds);
+}
+
+BOOST_AUTO_TEST_CASE(offload_needs_a_limit_of_host_memory_or_nothing_else_that_fits) {
+  const Overrides small = {{"memory.device", "rtx-4090"}};
+  const auto offloads = [](const planning::SearchResult& v) {
+    BOOST_REQUIRE(!v.best.empty());
+    return std::ranges::any_of(v.best, [](const auto& r) { return !r.offload.empty(); });
+  };
+  BOOST_TEST(!offloads(ask(small, request(8, 64))));
+  BOOST_TEST(offloads(ask({{"memory.device", "rtx-4090"}, {"memory.host_budget", "64GiB"}}, request(8, 64))));
+  BOOST_TEST(offloads(ask(small, request(2, 64))));
+  BOOST_TEST(offloads(ask({{"memory.device", "rtx-4090"}, {"plan.offload_weights", "cpu"}}, request(8, 64))));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

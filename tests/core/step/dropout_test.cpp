@@ -14,7 +14,7 @@ namespace {
 std::vector<float> factors(const DropoutMask& mask, std::uint64_t rows, std::uint64_t columns) {
   std::vector<float> out;
   for (std::uint64_t r = 0; r < rows; ++r)
-    mask.for_row(r, columns, [&](std::uint64_t c, float factor) {
+    mask.for_row(r, 0, columns, [&](std::uint64_t c, float factor) {
       BOOST_REQUIRE(out.size() == r * columns + c);
       out.push_back(factor);
     });

@@ -59,6 +59,21 @@ std::vector<RankCase> tensor_cases() {
     all.push_back(c);
     all.back().mode = RunMode::kLora;
   }
+  // With dropout, of which ranks with a part of the columns have a part of the mask; with magnitudes, of
+  // which they have a part of every norm.
+  const auto with_adapters = [&](RankCase c, bool dora, double dropout) {
+    c.mode = RunMode::kLora, c.dora = dora, c.dropout = dropout;
+    all.push_back(c);
+  };
+  with_adapters(tensor_case(0, 2, 1, 0), false, 0.25);
+  with_adapters(tensor_case(2, 3, 1, 0, Recompute::kFull), false, 0.25);
+  with_adapters(with_sequence(tensor_case(3, 2, 2, 2, Recompute::kSelective)), false, 0.25);
+  with_adapters(tensor_case(2, 2, 1, 0), true, 0);  // with all biases
+  with_adapters(tensor_case(4, 3, 1, 0, Recompute::kFull), true, 0);
+  with_adapters(tensor_case(1, 2, 2, 3, Recompute::kSelective), true, 0);
+  with_adapters(with_sequence(tensor_case(2, 2, 2, 1, Recompute::kFull)), true, 0);
+  with_adapters(tensor_case(2, 2, 1, 0), true, 0.25);
+  with_adapters(with_sequence(tensor_case(3, 2, 2, 3, Recompute::kFull)), true, 0.25);
   all.push_back(tensor_case(4, 4, 1, 0));
   for (const Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum})
     for (const std::uint32_t zero : {0u, 3u}) {
@@ -125,6 +140,12 @@ BOOST_AUTO_TEST_CASE(tensor_ranks_evaluate_and_generate_as_one_process_does) {
         BOOST_TEST(rank.second == many[0].second);
       }
     }
+  RankCase c = tensor_case(2, 2, 1, 0);
+  c.mode = RunMode::kLora, c.dora = true, c.dropout = 0.25;
+  const auto one = evaluate_and_generate(c, 0), many = evaluate_and_generate(c, 1);
+  BOOST_TEST(std::abs(many[1].first - one[0].first) <= 1e-6 * one[0].first);
+  for (std::size_t i = 0; i < c.model.spec.vocab; ++i)
+    BOOST_TEST(std::abs(many[1].second[i] - one[0].second[i]) <= 1e-4);
 }
 
 // The same bytes as without: an all-reduce is a reduce-scatter and an all-gather. In the backward pass rows
@@ -217,14 +238,6 @@ const Refusal kRefusals[] = {
      [](RankCase& c, RunSpec&) { c.model.spec.intermediate = 19; }},
     {"parallel.tensor = 2 is not supported with optimizer.name = \"muon\"",
      [](RankCase&, RunSpec& r) { r.optimizer = Optimizer::kMuon; }},
-    {"parallel.tensor = 2 is not supported for DoRA",
-     [](RankCase&, RunSpec& r) {
-       r.mode = RunMode::kLora, r.lora_rank = 2, r.lora_targets = 1, r.memory.dora = true;
-     }},
-    {"parallel.tensor = 2 is not supported for adapters with dropout",
-     [](RankCase&, RunSpec& r) {
-       r.mode = RunMode::kLora, r.lora_rank = 2, r.lora_targets = 1, r.memory.lora_dropout = 0.1;
-     }},
     {"parallel.tensor = 2 is not supported for adapters over weights in NF4",
      [](RankCase&, RunSpec& r) {
        r.mode = RunMode::kQlora, r.lora_rank = 2, r.lora_targets = 1, r.memory.frozen = DType::kNF4;

@@ -539,4 +539,17 @@ BOOST_AUTO_TEST_CASE(sweep_and_search_state_host_memory_that_is_not_known) {
   BOOST_TEST(run_program(joined(search, {"--host-budget=1MiB"})).code == 3);
 }
 
+BOOST_AUTO_TEST_CASE(search_plans_for_a_framework_as_plan_does) {
+  const std::vector<std::string> search = {"search", "--model=smollm2-135m", "--device=h100-80gb",
+                                           "--devices=2"};
+  const Outcome wrong = run_program(joined(search, {"--for=pytoch"}));
+  BOOST_TEST(wrong.code == 2);
+  BOOST_TEST(
+      has(wrong.err, "--for: plan.framework = \"pytoch\": no installed estimator describes it; did you mean"),
+      wrong.err);
+  const Outcome right = run_program(joined(search, {"--for=pytorch"}));
+  BOOST_TEST(right.code == 0);
+  BOOST_TEST(has(right.out, "`trainhost plan --for pytorch` replays the memory of one layout"), right.out);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -17,7 +17,7 @@ void check_dropout(std::size_t rows, std::size_t n, double rate, std::size_t shi
   const Vec x = random_of<T>(rows * n, 1), before = random_of<T>(rows * n, 2);
   Vec y(rows * n), sum = before;
   for (std::size_t r = 0; r < rows; ++r)
-    mask.for_row(r, n, [&](std::uint64_t c, float factor) {
+    mask.for_row(r, 0, n, [&](std::uint64_t c, float factor) {
       y[r * n + c] = static_cast<double>(factor) * x[r * n + c], sum[r * n + c] += y[r * n + c];
     });
   const std::vector<std::int32_t> number{static_cast<std::int32_t>(kMicroBatch & 0xffffffff),
