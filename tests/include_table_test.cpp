@@ -88,6 +88,7 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"sentencepiece", {"core/tokenizer"}},
     {"pcre2", {"core/tokenizer"}},
     {"utf8proc", {"core/tokenizer"}},
+    {"zlib", {"core/report"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},
     {"nanobind/", {"sdk/python"}},
