@@ -8,6 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/base/error.hpp"
+#include "core/report/text_table.hpp"
+
 namespace trainhost::report {
 
 namespace {
@@ -41,6 +44,10 @@ Terminal terminal_of(int fd) {
       t.width = n, t.width_known = true;
   }
   return t;
+}
+
+void write_message(const std::string& text) {
+  write_stderr(wrapped(text, line_width(terminal_of(2)), "    ") + "\n");
 }
 
 std::string styled(const Terminal& t, Style s, std::string_view text) {

@@ -24,6 +24,9 @@ Terminal terminal_of(int fd);
 /// line_width() of standard output.
 inline unsigned output_width() { return line_width(terminal_of(1)); }
 
+/// Writes a message and the end of the line to stderr, wrapped at the width of its terminal.
+void write_message(const std::string& text);
+
 enum class Style { kPlain, kBold, kDim, kGood, kBad, kAccent };
 /// `text` in that style when the terminal has colours, unchanged otherwise.
 std::string styled(const Terminal& t, Style s, std::string_view text);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """LoRA and DoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora, lora-dropout, qlora,
-dora, dora-dropout, qdora and lora-pattern.
+dora, dora-dropout, qdora, lora-pattern and lora-modules.
 
     peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers, peft and bitsandbytes)
 
@@ -8,6 +8,8 @@ qlora is the run of lora after the matrices of the layers were quantized to NF4 
 dequantized (bnb_nf4.py).
 
 lora-pattern has other ranks and alphas in some matrices, and adapters in some layers only (PATTERNS).
+
+lora-modules trains the norms and the embedding, which is the LM head too, beside adapters of q and v (MODULES).
 
 dora, dora-dropout and qdora are the same three runs with use_dora. Magnitudes, which are vectors, are not decayed,
 like every vector in trainhost; with the Trainer of transformers they are.
@@ -42,6 +44,8 @@ PATTERNS = dict(target_modules=r".*\.(q_proj|v_proj|o_proj|down_proj)|model\.lay
                 exclude_modules=["layers.1.self_attn.o_proj"],
                 rank_pattern={"down_proj": 5, r"layers\.1\.self_attn\..*": 2}, alpha_pattern={"down_proj": 20})
 
+MODULES = dict(target_modules=["q_proj", "v_proj"], modules_to_save=["norm", "embed_tokens"], ensure_weight_tying=True)
+
 
 def in_nf4(name, w):
     """The values that a matrix of a layer has in NF4."""
@@ -65,7 +69,8 @@ def adapted(model, dora=False, **changes):
     model = peft.get_peft_model(model, config)
     torch.manual_seed(0)
     for name, p in model.named_parameters():  # exact in float32, in which PEFT saves them
-        if "lora_magnitude_vector" in name:  # a new adapter has the norms of the rows
+        # A new adapter has the norms of the rows, and the modules of the model.
+        if p.requires_grad and ("lora_magnitude_vector" in name or "modules_to_save" in name):
             p.data = (p.data * (1 + 0.2 * torch.randn(p.shape))).float().double()
         elif p.requires_grad:
             p.data = (torch.randn(p.shape) * (0.02 if "lora_B" in name else 0.1)).double()
@@ -176,6 +181,7 @@ def write_dropout(folder, dora):
 if __name__ == "__main__":
     runs = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs"
     write(runs / "lora-pattern", False, **PATTERNS)
+    write(runs / "lora-modules", False, **MODULES)
     for dora in (False, True):
         write(runs / ("dora" if dora else "lora"), dora)
         write_dropout(runs / ("dora-dropout" if dora else "lora-dropout"), dora)

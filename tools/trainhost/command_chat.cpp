@@ -64,7 +64,8 @@ Exit run(const ChatArguments& a) {
   training::InferenceModel model(request, *registry);
   training::Chat chat(model, {a.chat_template, a.system, a.sample});
   if (!a.common.quiet)
-    write_stderr(fmt::format("chat template {}; {}\n", chat.chat_template().name, model.memory_text()));
+    report::write_message(
+        fmt::format("chat template {}; {}", chat.chat_template().name, model.memory_text()));
   InterruptHandler handler;
   chat.start();
 
@@ -82,8 +83,8 @@ Exit run(const ChatArguments& a) {
     if (!question.empty() && question.back() == '\r') question.pop_back();
     if (question.find_first_not_of(" \t") == question.npos) continue;
     if (asks && question.size() >= kTerminalLine) {
-      write_stderr(
-          fmt::format("the terminal cuts lines off at {} bytes; pass longer questions through a pipe\n",
+      report::write_message(
+          fmt::format("the terminal cuts lines off at {} bytes; pass longer questions through a pipe",
                       format_count(kTerminalLine)));
       continue;
     }
@@ -94,7 +95,7 @@ Exit run(const ChatArguments& a) {
     } catch (const Error& e) {
       if (!asks || e.code() != Exit::kUsage) throw;
       g_answering = false;
-      write_stderr(fmt::format("{}\n", e.what()));
+      report::write_message(e.what());
       continue;
     }
     g_answering = false;
@@ -102,13 +103,14 @@ Exit run(const ChatArguments& a) {
     print_answer("\n");
     if (a.common.quiet) continue;
     if (answer.forgotten)
-      write_stderr(fmt::format("the context is full: earlier questions left out: {}\n", answer.forgotten));
+      report::write_message(
+          fmt::format("the context is full: earlier questions left out: {}", answer.forgotten));
     if (answer.continuation.finish != training::Finish::kEndToken)
-      write_stderr(
-          fmt::format("[the answer is not complete: {}]\n", training::name(answer.continuation.finish)));
+      report::write_message(
+          fmt::format("[the answer is not complete: {}]", training::name(answer.continuation.finish)));
   }
   if (asks) write_stderr("\n");
-  if (!a.common.quiet) write_stderr(training::speed_text(chat.speed(), model.step_bytes()) + "\n");
+  if (!a.common.quiet) report::write_message(training::speed_text(chat.speed(), model.step_bytes()));
   return Exit::kDone;
 }
 

@@ -72,7 +72,7 @@ Exit run(const DataTokenizeArguments& a) {
   const data::Tokenized r =
       data::tokenize_to_bin({a.files.begin(), a.files.end()}, a.tokenizer.empty() ? "bytes" : a.tokenizer,
                             out, a.dtype, a.tokenizer == "bytes");
-  for (const std::string& note : r.notes) write_stderr("note: " + note + "\n");
+  for (const std::string& note : r.notes) report::write_message("note: " + note);
   if (a.common.json)
     fmt::print(
         "{}\n",

@@ -16,6 +16,7 @@
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/planning/resolve_run.hpp"
+#include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 #include "core/training/model_state.hpp"
 #include "tools/trainhost/result_stream.hpp"
@@ -46,7 +47,7 @@ RunData open_run_data(DataRecordsArguments a) {
   out.config = planning::resolve_run(out.config, *registry, request).config;
   out.source = data::open_source(planning::open_options(out.config));
   if (!a.common.quiet)
-    for (const std::string& note : out.source.notes) write_stderr("note: " + escaped(note, 4096) + "\n");
+    for (const std::string& note : out.source.notes) report::write_message("note: " + escaped(note, 4096));
   out.per_step = std::uint64_t{out.config.run.accumulate} * out.config.run.micro_batch;
   out.steps = out.config.steps;
   if (out.config.epochs > 0)

@@ -93,7 +93,7 @@ Evaluated evaluate(training::InferenceRequest request, const EvalArguments& a, E
   // All files are read before the weights are loaded, so that errors in them are found first.
   for (const std::string& file : a.data)
     e.files.push_back({evaluation::read_evaluation_data(file, model.tokenizer(), options), {}});
-  if (!a.common.quiet) write_stderr(escaped(e.name, 4096) + ": " + model.memory_text() + "\n");
+  if (!a.common.quiet) report::write_message(escaped(e.name, 4096) + ": " + model.memory_text());
   model.load();
   const std::uint32_t threads = a.threads ? a.threads : cpu_count();
   evaluation::TokenScorer scorer({model.decoder(), model.spec().vocab, model.context(), model.rows(),
@@ -108,8 +108,8 @@ Evaluated evaluate(training::InferenceRequest request, const EvalArguments& a, E
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const double rate = static_cast<double>(scorer.computed_rows()) / std::max(seconds, 1e-9);
   if (!a.common.quiet)
-    write_stderr(fmt::format("{} tokens computed in {:.1f} s, {:.0f} per second\n",
-                             format_count(scorer.computed_rows()), seconds, rate));
+    report::write_message(fmt::format("{} tokens computed in {:.1f} s, {:.0f} per second",
+                                      format_count(scorer.computed_rows()), seconds, rate));
   e.memory_bytes = model.memory().total();
   e.json = {{"dir", request.dir.string()},
             {"adapter", request.adapter.empty() ? JsonValue() : JsonValue(request.adapter.string())},
@@ -135,7 +135,7 @@ Exit run(const EvalArguments& a) {
         "PEFT");
   EvalSettings settings = eval_settings(a);
   if (!a.details.empty()) checkpoint::require_writable("--details", a.details, kDetails);
-  if (!a.common.quiet && !settings.note.empty()) write_stderr(settings.note + "\n");
+  if (!a.common.quiet && !settings.note.empty()) report::write_message(settings.note);
   const auto registry = make_registry(a.common, nullptr, a.threads);
   std::vector<Evaluated> models;
   models.push_back(evaluate(first_request(a), a, settings, *registry));

@@ -56,7 +56,7 @@ Exit run(const GenerateArguments& a) {
   training::InferenceModel model(request, *registry);
   std::vector<std::vector<std::int32_t>> ids;
   for (const std::string& p : prompts) ids.push_back(training::prompt_ids(model.tokenizer(), p));
-  if (!a.common.quiet) write_stderr(model.memory_text() + "\n");
+  if (!a.common.quiet) report::write_message(model.memory_text());
   model.load();
   training::TextGenerator generator =
       training::make_generator(model, training::sample_options(model.settings(), a.sample));
@@ -88,7 +88,7 @@ Exit run(const GenerateArguments& a) {
                                          {"measured_bytes", registry->ledger().peak_total()}}}}
               .dump() +
           "\n");
-  if (!a.common.quiet) write_stderr(training::speed_text(generator.speed(), model.step_bytes()) + "\n");
+  if (!a.common.quiet) report::write_message(training::speed_text(generator.speed(), model.step_bytes()));
   return Exit::kDone;
 }
 

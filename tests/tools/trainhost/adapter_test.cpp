@@ -418,15 +418,17 @@ BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_fr
 }
 
 BOOST_DATA_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges,
-                     boost::unit_test::data::make({"lora", "dora", "lora-pattern"}), kind) {
+                     boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules"}), kind) {
   TemporaryDirectory tmp;
   const json expected = json::parse(read_file(kRuns / kind / "expected.json"))["merged_weights"];
   const fs::path out = tmp.path() / "merged";
   const Outcome r = run_program(
       {"merge", (kRuns / kind).string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-  // Five of three layers; or three and o in two of them, gate and up in one.
-  const char* count = kind == std::string("lora-pattern") ? "13 matrices" : "15 matrices";
+  // Five of three layers; or three and o in two of them, gate and up in one; or q and v.
+  const char* count = kind == std::string("lora-pattern")   ? "13 matrices"
+                      : kind == std::string("lora-modules") ? "6 matrices"
+                                                            : "15 matrices";
   BOOST_TEST(r.out.find(count) != std::string::npos, r.out);
   for (const auto& [name, want] : expected.items()) {
     double squares = 0, sum = 0;
@@ -471,7 +473,7 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_merged_only_into_the_weights_that_it_was_trai
 
 // The settings of tests/interop/peft_lora.py, whose losses are of float64.
 BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
-                     boost::unit_test::data::make({"lora", "dora", "lora-pattern"}), kind) {
+                     boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules"}), kind) {
   TemporaryDirectory tmp;
   const json expected = json::parse(read_file(kRuns / kind / "expected.json"));
   const Outcome r = run_program(continued(kRuns / kind, tmp / "out"));
@@ -511,6 +513,10 @@ BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
     BOOST_TEST(config["rank_pattern"].size() == 5u);
     BOOST_TEST(config["alpha_pattern"][second + "mlp.down_proj"] == 20);
     BOOST_TEST(config["alpha_pattern"].size() == 3u);
+  } else if (kind == std::string("lora-modules")) {
+    BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj"}));
+    BOOST_TEST(config["ensure_weight_tying"] == true);
+    BOOST_TEST(config["modules_to_save"] == json({"norm", "embed_tokens", "model.embed_tokens", "lm_head"}));
   } else {
     BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}));
   }

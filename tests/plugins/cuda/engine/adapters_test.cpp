@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "core/model/trainable.hpp"
 #include "tests/plugins/cuda/engine/engine_fixture.hpp"
 #include "tests/support/adapters_reference.hpp"
 
@@ -71,6 +72,46 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
         double worst = 0;
         for (std::size_t i = 0; i < g.size(); ++i)
           worst = std::max(worst, std::abs(adapters.at(name)[i] - saved.at(name)[i] - g[i]));
+        BOOST_TEST(worst <= 1e-5, name << " is " << worst << " off");
+      }
+      BOOST_TEST(emu::problems().empty());
+    }
+  }
+}
+
+// Modules trained whole beside adapters of q and v, in every mode: each tensor changes by its gradient, and
+// TH_SCOPE_ADAPTER has both.
+BOOST_DATA_TEST_CASE(a_step_changes_modules_beside_adapters_by_their_gradients, kAdaptedModels, z) {
+  std::uint32_t variant = 0;
+  for (const std::vector<std::string>& modules :
+       {std::vector<std::string>{"norm"}, std::vector<std::string>{"down_proj"},
+        std::vector<std::string>{"lm_head", "embed_tokens"}}) {
+    emu::reset();
+    RunSpec r = lora_run(z, 2, 2, TH_LORA_Q | TH_LORA_V, 3);
+    r.trainable = rules_of_modules(modules);
+    r.optimizer = Optimizer::kSgd, r.weight_decay = 0;
+    const Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4),
+                  given = united(base, adapters);
+    const Ids ids = random_tokens(4 * z.seq, z.spec.vocab, 1),
+              targets = random_targets(4 * z.seq, z.spec.vocab, 2);
+    Weights dw;
+    reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
+    Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
+    for (const TensorInfo& t : tensors(z.spec))
+      if (is_trained(r, t.name)) expected[t.name] = dw.at(t.name);
+    const char* mode = kModes[variant++ % std::size(kModes)];
+    CudaHost host(mode);
+    PluginSession s(cuda_engine(), host, z.spec, r);
+    load_with_adapters(s, z.spec, r, given);
+    s.init(0);
+    s.step(ids, targets, 1.0, 0);
+    const auto saved = s.save(TH_SCOPE_ADAPTER);
+    BOOST_TEST_CONTEXT(mode << ", " << modules.front()) {
+      BOOST_TEST(saved.size() == expected.size());
+      for (const auto& [name, g] : expected) {
+        double worst = 0;
+        for (std::size_t i = 0; i < g.size(); ++i)
+          worst = std::max(worst, std::abs(given.at(name)[i] - saved.at(name)[i] - g[i]));
         BOOST_TEST(worst <= 1e-5, name << " is " << worst << " off");
       }
       BOOST_TEST(emu::problems().empty());
