@@ -27,7 +27,8 @@ std::string printable(std::string_view text, std::size_t max) {
 
 }  // namespace
 
-/// The position is omitted from the left: no column without a line, no line without a file.
+/// The position is omitted from the left: no column without a line, no line without a file. The hint has a
+/// line of its own behind a message of several lines, of which the last one is about something else.
 std::string Error::full() const {
   std::string out;
   if (!where_.file.empty()) {
@@ -37,7 +38,9 @@ std::string Error::full() const {
     out += ": ";
   }
   out += printable(what(), kMaxMessage);
-  if (!hint_.empty()) out += " (" + printable(hint_, kMaxMessage) + ")";
+  if (hint_.empty()) return out;
+  const bool several_lines = std::string_view(what()).find('\n') != std::string_view::npos;
+  out += (several_lines ? "\n(" : " (") + printable(hint_, kMaxMessage) + ")";
   return out;
 }
 

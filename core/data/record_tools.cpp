@@ -115,23 +115,22 @@ LongestRecord longest_record(const RecordToolOptions& o, std::uint64_t enough) {
   return longest;
 }
 
-std::vector<ShownRecord> show_records(const RecordToolOptions& o, std::uint64_t first, std::uint64_t count) {
+ShownRecords show_records(const RecordToolOptions& o, std::uint64_t first, std::uint64_t count) {
   require_records(o);
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(o.tokenizer);
   DocumentEncoder encoder(*tokenizer, o.records);
-  records::RecordCounts counts;
-  std::vector<ShownRecord> shown;
+  ShownRecords shown;
   std::uint64_t number = 0;
   try {
-    read_record_files(o.files, o.records, counts, [&](records::Record& record, const Where& where) {
+    read_record_files(o.files, o.records, shown.counts, [&](records::Record& record, const Where& where) {
       if (++number < first) return;
       const Document d = encoder.encode(record);
-      shown.push_back({where, encoder.parts(record), d.ids.size(), counted_in(d.trained)});
-      if (shown.size() >= count) throw Enough{};
+      shown.records.push_back({where, encoder.parts(record), d.ids.size(), counted_in(d.trained)});
+      if (shown.records.size() >= count) throw Enough{};
     });
   } catch (const Enough&) {
   }
-  if (shown.empty())
+  if (shown.records.empty())
     throw usage_error("there is no record " + format_count(first) + ": the files have " +
                       format_count(number));
   return shown;

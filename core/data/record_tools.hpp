@@ -54,7 +54,11 @@ struct ShownRecord {
   std::uint64_t tokens = 0, counted = 0;
 };
 
+struct ShownRecords {
+  std::vector<ShownRecord> records;
+  records::RecordCounts counts;  // of what was read to find them; broken ones are not numbered
+};
 /// Up to `count` records from number `first` (from 1). Errors: as above.
-std::vector<ShownRecord> show_records(const RecordToolOptions& o, std::uint64_t first, std::uint64_t count);
+ShownRecords show_records(const RecordToolOptions& o, std::uint64_t first, std::uint64_t count);
 
 }  // namespace trainhost::data

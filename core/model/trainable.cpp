@@ -153,7 +153,7 @@ std::vector<std::string> saved_modules(const RunSpec& r) {
 void require_trainable_modules(const ModelSpec& m, const RunSpec& r) {
   if (!trains_adapters(r)) return;
   const auto refuse = [](const std::string& module, const std::string& why, const std::string& hint = "") {
-    throw usage_error("lora.modules_to_save: " + escaped(module, 200) + why, hint);
+    throw usage_error("'" + escaped(module, 200) + "' in lora.modules_to_save" + why, hint);
   };
   const std::vector<TensorInfo> all = tensors(m), adapters = adapter_tensors(m, r);
   for (const std::string& module : saved_modules(r)) {

@@ -215,6 +215,7 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
   if (s.given("model.adapter")) {
     c.adapter = resolve_path(s.text("model.adapter"), base);
     require_folder(*c.adapter, "model.adapter", s.where("model.adapter"));
+    c.adapter = adapter_folder(*c.adapter).value_or(*c.adapter);  // of a run: adapter/ in it
     from = read_adapter_config(*c.adapter / "adapter_config.json");
     if (from->not_trainable) throw *from->not_trainable;
   }

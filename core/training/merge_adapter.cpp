@@ -1,6 +1,7 @@
 // Folds adapters in the layout of PEFT into the weights of their model: merge_adapter() of adapter_files.hpp.
 #include <fmt/format.h>
 
+#include <optional>
 #include <vector>
 
 #include "core/base/text.hpp"
@@ -16,8 +17,13 @@ namespace trainhost::training {
 
 std::size_t merge_adapter(const MergeRequest& r) {
   constexpr std::uint64_t kPieceElements = 1u << 20;
-  const std::filesystem::path adapter = runfile::adapter_folder(r.adapter).value_or(r.adapter);
-  MergedWeights weights(adapter, r.model);
+  const std::optional<std::filesystem::path> adapter = runfile::adapter_folder(r.adapter);
+  if (!adapter)
+    throw usage_error(
+        fmt::format("{} contains no adapter: adapter_config.json and adapter/adapter_config.json are missing",
+                    escaped(r.adapter.string(), 4096)),
+        "give the output.dir of a run that trained an adapter, or the folder of an adapter of PEFT");
+  MergedWeights weights(*adapter, r.model);
   if (checkpoint::file_type_of(r.output) != std::filesystem::file_type::not_found)
     throw usage_error(fmt::format("{} exists", escaped(r.output.string(), 4096)), "-o names a new folder");
   std::vector<float> scratch(kPieceElements);

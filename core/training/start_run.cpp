@@ -10,6 +10,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/safetensors.hpp"
 #include "core/model/adapters.hpp"
 #include "core/model/tensors.hpp"
 #include "core/planning/error_context.hpp"
@@ -116,6 +117,10 @@ bool TrainingRun::open_output() {
       {config_.given.count("output.dir") == 0, options_.resume, options_.overwrite, config_.steps});
   config_.output.dir = folder.dir;
   resumes_ = folder.resume;
+  // A missing or truncated shard is found before the data is tokenized, which may take long. A checkpoint has
+  // all weights, except the frozen ones beside adapters.
+  if (config_.weights && !folder.finished && (!resumes_ || trains_adapters(config_.run)))
+    checkpoint::WeightSource(*config_.weights).require(tensors(config_.model), config_.model.tied);
   const std::string shown = escaped(folder.dir.string(), 4096);
   if (folder.finished) {
     report(fmt::format("the run in {} is finished: nothing to do", shown));
@@ -348,7 +353,10 @@ void TrainingRun::open_metrics() {
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, device_,
                  observer_.plan_json(plan_), config_.steps, first_step_);
   open_board();
-  std::string text = fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.tokens));
+  const std::string data = fmt::format("data {}: ", escaped(source_.name));
+  if (std::ranges::any_of(source_.notes, [&](const std::string& n) { return n.starts_with(data); }))
+    return;  // open_data() has reported its records and tokens
+  std::string text = fmt::format("{}{} tokens", data, format_count(source_.tokens));
   if (source_.entropy_nats)
     text += fmt::format(
         "; entropy of the text {:.4f} ± {:.4f} nats per character, a lower bound on the validation loss",

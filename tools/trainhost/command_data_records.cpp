@@ -201,15 +201,17 @@ Exit run(const DataStatsArguments& a) {
 
 Exit run(const DataShowArguments& a) {
   if (names_run(a)) return show_of_run(a);
-  const auto records = data::show_records(options_of(a, records::OnError::kSkip), a.first, a.count);
+  const data::ShownRecords shown =
+      data::show_records(options_of(a, records::OnError::kSkip), a.first, a.count);
+  if (shown.counts.broken && !a.common.quiet) write_stderr("left out: " + shown.counts.message() + "\n");
   if (a.common.json) {
     JsonValue all = JsonValue::array();
-    for (const data::ShownRecord& r : records) all.push_back(record_json(r));
+    for (const data::ShownRecord& r : shown.records) all.push_back(record_json(r));
     fmt::print(result_stream(), "{}\n", JsonValue{{"records", all}}.dump(2));
     return Exit::kDone;
   }
   const report::Terminal terminal = report::terminal_of(1);
-  for (const data::ShownRecord& r : records)
+  for (const data::ShownRecord& r : shown.records)
     fmt::print("{}\n{}\n\n",
                report::styled(terminal, report::Style::kBold,
                               fmt::format("{}:{}: {}, {} in the loss", escaped(r.where.file, 4096),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "core/base/text.hpp"
 #include "core/checkpoint/output_file.hpp"
@@ -108,8 +109,9 @@ Evaluated evaluate(training::InferenceRequest request, const EvalArguments& a, E
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const double rate = static_cast<double>(scorer.computed_rows()) / std::max(seconds, 1e-9);
   if (!a.common.quiet)
-    report::write_message(fmt::format("{} tokens computed in {:.1f} s, {:.0f} per second",
-                                      format_count(scorer.computed_rows()), seconds, rate));
+    report::write_message(fmt::format("{} tokens computed in {:.1f} s, {} per second",
+                                      format_count(scorer.computed_rows()), seconds,
+                                      format_count(static_cast<std::uint64_t>(std::llround(rate)))));
   e.memory_bytes = model.memory().total();
   e.json = {{"dir", request.dir.string()},
             {"adapter", request.adapter.empty() ? JsonValue() : JsonValue(request.adapter.string())},

@@ -450,7 +450,7 @@ BOOST_AUTO_TEST_CASE(statistics_count_lengths_duplicates_and_truncation) {
   BOOST_TEST(s.truncated == 6u);  // longer than 36
   BOOST_TEST(s.truncated_tokens == 2u * (1 + 2 + 3));
   BOOST_TEST(s.counts.broken == 1u);
-  const auto shown = show_records(o, 2, 1);
+  const auto shown = show_records(o, 2, 1).records;
   BOOST_REQUIRE(shown.size() == 1u);
   BOOST_TEST(shown[0].where.line == 3u);
   BOOST_TEST(shown[0].tokens == 36u);

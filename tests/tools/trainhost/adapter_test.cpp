@@ -358,9 +358,9 @@ BOOST_AUTO_TEST_CASE(modules_that_cannot_be_trained_beside_adapters_are_errors) 
           "the nearest parameter is lm_head.weight");
   refused({key + "[\"lm_head\"]", "model.tie_word_embeddings=true"},
           "the LM head of this model is its embedding: name embed_tokens");
-  refused({key + "[\"q_proj\"]"}, "q_proj has an adapter too");
+  refused({key + "[\"q_proj\"]"}, "'q_proj' in lora.modules_to_save has an adapter too");
   refused({key + "[\"gate_proj\"]"}, "a trainer computes their gradients together");
-  refused({key + "[\"down_proj\"]", "lora.base=nf4"}, "down_proj is in NF4");
+  refused({key + "[\"down_proj\"]", "lora.base=nf4"}, "'down_proj' in lora.modules_to_save is in NF4");
   refused({key + "[\"norm\"]", "train.freeze=[\"*norm*\"]"}, "train.freeze has no effect on adapters");
 }
 

@@ -102,7 +102,12 @@ BOOST_AUTO_TEST_CASE(broken_records_are_listed_by_line_at_most_ten) {
   std::string lines = kChat + "{\"messages\":[{\"role\":\"user\"\n" + kChat + "{\"messages\":[]}\n";
   refused_data("two.jsonl", lines,
                {"2 broken records:", "two.jsonl:2:28: expected ',' or '}'",
-                "two.jsonl:4:13: 'messages' is empty", "--set data.on_error=skip"});
+                "two.jsonl:4:13: 'messages' is empty\n(correct them", "--set data.on_error=skip"});
+  const Outcome shown = run_program(
+      {"data", "show", (tmp / "bad/two.jsonl").string(), "--model", model.string(), "--count", "9"});
+  BOOST_TEST(shown.code == 0, shown.err);
+  BOOST_TEST(has(shown.err, "left out: 2 broken records:\n"), shown.err);
+  BOOST_TEST(has(shown.err, "two.jsonl:4:13: 'messages' is empty"), shown.err);
   for (int i = 0; i < 20; ++i) lines += "{\"messages\":5}\n";
   refused_data("many.jsonl", lines, {"at least 10 broken records:", "many.jsonl:12:13"});
   const Outcome listed = finetune(model, tmp / "bad/many.jsonl", {"--lora"});
@@ -112,6 +117,8 @@ BOOST_AUTO_TEST_CASE(broken_records_are_listed_by_line_at_most_ten) {
   BOOST_TEST(skipped.code == 0, skipped.err);
   BOOST_TEST(has(skipped.err, "22 broken records left out"), skipped.err);
   BOOST_TEST(has(skipped.err, "2 documents"), skipped.err);
+  const std::string name = "data many.jsonl: ";  // reported once
+  BOOST_TEST(skipped.err.find(name) == skipped.err.rfind(name), skipped.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_file_without_usable_records_is_refused) {
@@ -222,6 +229,8 @@ BOOST_AUTO_TEST_CASE(weights_that_are_damaged_are_refused_in_every_kind_of_run) 
     fs::remove(f / "model-2.safetensors");
   };
   refused_model(shard_missing, {"model.safetensors.index.json: the shard model-2.safetensors"});
+  const Outcome before_data = finetune(tmp / "changed", data, {"--lora"});
+  BOOST_TEST(!has(before_data.err, "documents in"), before_data.err);
   refused_model(
       [](const fs::path& f) {
         divide_into_shards(f);
@@ -251,6 +260,12 @@ BOOST_AUTO_TEST_CASE(an_adapter_of_another_base_is_refused) {
   const std::string adapter = (tmp / "first/out/adapter").string();
   refused_model([](const fs::path& f) { end_with(f / "model.safetensors", 0.5F); },
                 {"the adapter in " + adapter + " was trained on other weights"}, {"--adapter", adapter});
+  // --adapter takes the folder of the run too.
+  const Outcome further = finetune(model, data, {"--adapter", (tmp / "first/out").string(), "--steps", "1"});
+  BOOST_TEST(further.code == 0, further.err);
+  const Outcome none = run_program({"merge", model.string(), "-o", (tmp / "merged").string()});
+  BOOST_TEST(none.code == 2);
+  BOOST_TEST(has(none.err, "small contains no adapter: adapter_config.json and"), none.err);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
