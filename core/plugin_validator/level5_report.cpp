@@ -245,7 +245,7 @@ std::vector<Check> report_checks() {
        check_report_length},
       {"C-073",
        5,
-       "Tiers, components, claims and phases have values that the interface defines",
+       "Tiers, components, claims and phases are values of the interface",
        "The host sums nodes by tier and by component. A node with an undefined value would be missing "
        "from every sum. Fix: use the constants of trainhost/memory.h.",
        {"C-070"},

@@ -97,6 +97,9 @@ void TrainingRun::plan() {
         planning::step_timeline(config_, planning::planned_traits(resolved, registry_, request),
                                 plan_.estimates.front()),
         kTimelinePhases);
+  if (options_.memory_snapshot)
+    plan_.snapshot = planning::memory_snapshot(
+        config_, planning::planned_traits(resolved, registry_, request), trainer_plan_, "--memory-snapshot");
   observer_.planned(plan_);
   if (trainer_plan_.fits) return;
   const bool all_recomputed = config_.run.recompute == Recompute::kLayers;  // what "auto" ends with

@@ -23,8 +23,9 @@ struct TrainOptions {
   std::FILE* events = nullptr;  // also receives every line of metrics.jsonl
   bool quiet = false;           // make no sample of generated text
   int verbosity = 0;
-  std::string profile;       // file of the Chrome trace; "" = no profile
-  std::string command_line;  // kept in the folder of the run
+  std::string profile;           // file of the Chrome trace; "" = no profile
+  bool memory_snapshot = false;  // PlanResult::snapshot, for --memory-snapshot
+  std::string command_line;      // kept in the folder of the run
   // The processes of the run, of which this is one: run.parallel of the RunConfig says which. Null: one
   // process.
   Collectives* ranks = nullptr;

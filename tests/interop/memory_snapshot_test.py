@@ -56,6 +56,13 @@ with tempfile.TemporaryDirectory() as tmp:
     assert out.returncode == 0, out.stderr
     snapshot = pickle.loads(file.read_bytes())
     check(snapshot, json.loads(out.stdout))
+    # train writes that of the run which it trains: as much memory as it predicts.
+    train = subprocess.run([BUILD / "bin/trainhost", "train", "-q", "--backend=cpu", "--steps=1", "--memory-snapshot",
+                            "run.pickle", "--set", f"output.dir={tmp}/run"], capture_output=True, text=True, cwd=tmp)
+    assert train.returncode == 0, train.stderr
+    (segment,) = pickle.loads((file.parent / "run.pickle").read_bytes())["segments"]
+    summary = json.loads((file.parent / "run/summary.json").read_text())
+    assert segment["total_size"] == summary["memory"]["predicted_bytes"], (segment["total_size"], summary["memory"])
     framework = subprocess.run([*command, "--for=pytorch", "--memory-snapshot", file], capture_output=True, text=True)
     assert framework.returncode == 2 and "--memory-snapshot" in framework.stderr, framework.stderr
     try:

@@ -36,11 +36,12 @@ struct CommonArguments {
 };
 
 struct TrainArguments {
-  CommonArguments common;  // common.model: a folder is model.path, whose weights are trained further
-  std::string steps;       // "" = train.steps of the run file
-  std::string profile;     // file of the Chrome trace; "" = no profile
-  std::string find_lr;     // "" = not given, "true" = as without a value, or FROM:TO[:STEPS]
-  std::string resume;      // "" = not given, "auto", or else as without a value
+  CommonArguments common;       // common.model: a folder is model.path, whose weights are trained further
+  std::string steps;            // "" = train.steps of the run file
+  std::string profile;          // file of the Chrome trace; "" = no profile
+  std::string memory_snapshot;  // output file; "" = none
+  std::string find_lr;          // "" = not given, "true" = as without a value, or FROM:TO[:STEPS]
+  std::string resume;           // "" = not given, "auto", or else as without a value
   bool overwrite = false, no_fallback = false;
   bool log_ranks = false;  // rank_N.log of every process
   std::string live;        // "" = not given, "true" = the default port, or a port

@@ -12,6 +12,12 @@
 namespace trainhost::cli {
 namespace {
 
+void add_memory_snapshot(CLI::App* app, std::string& file) {
+  add_text(*app, "--memory-snapshot", file, "FILE",
+           "Write the planned allocations of a step for PyTorch's memory visualiser\n"
+           "(pytorch.org/memory_viz).");
+}
+
 // Two keys of [train] have options of their own, --steps and --backend; --set reaches every key.
 void add_training_options(CLI::App* app, TrainArguments* a) {
   add_text(*app, "--steps", a->steps, "N", "Train for N optimizer steps [train.steps of the run file].");
@@ -44,6 +50,7 @@ void add_training_options(CLI::App* app, TrainArguments* a) {
       ->check([](const std::string& file) {
         return file.empty() ? "no file is given, for example --profile trace.json" : "";
       });
+  add_memory_snapshot(app, a->memory_snapshot);
   // A range is checked where its defaults are known, by parse_lr_range().
   app->add_flag(
       "--find-lr", a->find_lr,
@@ -116,8 +123,7 @@ void add_plan(Parser& p) {
   add_text(*app, "--html", a->html, "FILE", "Write the plan as one HTML file: charts, timeline, derivation.");
   add_picture(*app, a->picture);
   add_text(*app, "--csv", a->csv, "FILE", "Write every entry as one line of CSV.");
-  add_text(*app, "--memory-snapshot", a->memory_snapshot, "FILE",
-           "Write the allocations of a step for PyTorch's memory visualiser (pytorch.org/memory_viz).");
+  add_memory_snapshot(app, a->memory_snapshot);
   app->add_flag(
       "--web", a->web,
       "Open the planner page with this run in a browser, to change it there; --web=FILE writes the page.");

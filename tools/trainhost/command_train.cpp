@@ -11,9 +11,11 @@
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/store.hpp"
 #include "core/live/live_server.hpp"
 #include "core/report/lr_range_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/rank_log.hpp"
 #include "core/report/run_files.hpp"
 #include "core/report/run_reporter.hpp"
@@ -66,13 +68,14 @@ runfile::RunConfig load_training_run(CommonArguments common, std::vector<runfile
 
 /// Options that say how a run starts, continues or is recorded.
 void reject_options_beside_find_lr(const TrainArguments& a) {
-  const char* other = !a.resume.empty()    ? "--resume"
-                      : a.overwrite        ? "--overwrite"
-                      : !a.profile.empty() ? "--profile"
-                      : a.log_ranks        ? "--log-ranks"
-                      : !a.live.empty()    ? "--live"
-                      : !a.steps.empty()   ? "--steps"
-                                           : nullptr;
+  const char* other = !a.resume.empty()            ? "--resume"
+                      : a.overwrite                ? "--overwrite"
+                      : !a.profile.empty()         ? "--profile"
+                      : a.log_ranks                ? "--log-ranks"
+                      : !a.live.empty()            ? "--live"
+                      : !a.memory_snapshot.empty() ? "--memory-snapshot"
+                      : !a.steps.empty()           ? "--steps"
+                                                   : nullptr;
   if (!other) return;
   throw usage_error(fmt::format("--find-lr cannot be combined with {}", other),
                     !a.steps.empty() && other == std::string_view("--steps")
@@ -101,6 +104,24 @@ Exit find_lr(const TrainArguments& a, const runfile::RunConfig& c, plugin::Regis
     write_stderr(fmt::format("wrote {}.svg and lr_range.json\n", escaped(base.string(), 4096)));
   return Exit::kDone;
 }
+
+/// Writes the file of --memory-snapshot as soon as the run is planned.
+class SnapshotFile final : public training::ForwardingObserver {
+ public:
+  SnapshotFile(const std::string& file, training::RunObserver& next) : ForwardingObserver(next), file_(file) {
+    checkpoint::require_writable("--memory-snapshot", file_, kExample);
+  }
+  void planned(const planning::PlanResult& plan) override {
+    if (plan.snapshot)
+      checkpoint::write_output("--memory-snapshot", file_, report::memory_snapshot_pickle(*plan.snapshot),
+                               kExample);
+    next_.planned(plan);
+  }
+
+ private:
+  static constexpr const char* kExample = "--memory-snapshot step.pickle";
+  std::string file_;
+};
 
 }  // namespace
 
@@ -170,7 +191,12 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
   std::optional<report::RankLog> run_log, rank_log;
   std::optional<report::RunFiles> files;
   std::optional<live::LiveObserver> page;
+  std::optional<SnapshotFile> snapshot;
   if (rank == 0) observer = &run_log.emplace("run.log", name_of_process(), *observer);
+  if (rank == 0 && !a.memory_snapshot.empty()) {
+    observer = &snapshot.emplace(a.memory_snapshot, *observer);
+    options.memory_snapshot = true;
+  }
   if (a.log_ranks)
     observer = &rank_log.emplace(fmt::format("rank_{}.log", rank), name_of_process(), *observer);
   if (rank == 0) observer = &files.emplace(c.output.report, command_line(), *observer);
