@@ -69,7 +69,9 @@ std::string describe_adapters(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t least = r.lora_rank, most = r.lora_rank;
   if (!r.lora_rules.empty()) {
     const std::vector<AdapterBlocks> adapters = different_adapter_blocks(m, r);
-    const auto [smallest, largest] = std::ranges::minmax_element(adapters, {}, &AdapterBlocks::rank);
+    const auto [smallest, largest] =
+        std::minmax_element(adapters.begin(), adapters.end(),
+                            [](const AdapterBlocks& x, const AdapterBlocks& y) { return x.rank < y.rank; });
     least = smallest->rank, most = largest->rank;
   }
   return fmt::format(

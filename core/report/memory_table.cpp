@@ -32,7 +32,7 @@ std::string model_line(const planning::PlanResult& v, const Terminal& t) {
                                           kTogether, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim,
                                           m.intermediate, m.vocab);
   line = wrapped(line, line_width(t), "    ");
-  std::ranges::replace(line, kTogether, ' ');
+  std::replace(line.begin(), line.end(), kTogether, ' ');
   return line;
 }
 
