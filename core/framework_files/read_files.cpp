@@ -11,6 +11,7 @@
 
 #include "core/base/text.hpp"
 #include "core/framework_files/file_kinds.hpp"
+#include "core/model/model_names.hpp"
 #include "core/runfile/paths.hpp"
 
 namespace fs = std::filesystem;

@@ -42,8 +42,4 @@ class JobFiles {
 /// JobFiles(files).settings(options).
 FileSettings read_files(const std::vector<std::string>& files, const std::vector<runfile::Override>& options);
 
-/// The preset of a model as frameworks name it: "meta-llama/Meta-Llama-3-8B-Instruct", "llama3_8b"; "" if
-/// there is none.
-std::string preset_of(const std::string& name);
-
 }  // namespace trainhost::framework_files

@@ -57,10 +57,26 @@ constexpr Row kRows[] = {
     {"gemma-2b", "gemma",
      "vocab_size 256000, hidden_size 2048, num_hidden_layers 18, num_attention_heads 8, num_key_value_heads 1, head_dim 256,"
      "intermediate_size 16384, attention_bias false, max_position_embeddings 8192"},
-    // One of six layers has full attention; the others have the window.
+    // One of six layers has full attention; the others have the window. From 4B on with a vision tower, which the reader
+    // of gemma3 leaves out with a note.
+    {"gemma-3-12b", "gemma3",
+     "vocab_size 262208, hidden_size 3840, num_hidden_layers 48, num_attention_heads 16, num_key_value_heads 8, head_dim 256,"
+     "intermediate_size 15360, sliding_window 1024, sliding_window_pattern 6, attention_bias false, max_position_embeddings 131072"},
     {"gemma-3-1b", "gemma3_text",
      "vocab_size 262144, hidden_size 1152, num_hidden_layers 26, num_attention_heads 4, num_key_value_heads 1, head_dim 256,"
      "intermediate_size 6912, sliding_window 512, sliding_window_pattern 6, attention_bias false, max_position_embeddings 32768"},
+    {"gemma-3-270m", "gemma3_text",
+     "vocab_size 262144, hidden_size 640, num_hidden_layers 18, num_attention_heads 4, num_key_value_heads 1, head_dim 256,"
+     "intermediate_size 2048, sliding_window 512, sliding_window_pattern 6, attention_bias false, max_position_embeddings 32768"},
+    {"gemma-3-27b", "gemma3",
+     "vocab_size 262208, hidden_size 5376, num_hidden_layers 62, num_attention_heads 32, num_key_value_heads 16, head_dim 128,"
+     "intermediate_size 21504, sliding_window 1024, sliding_window_pattern 6, attention_bias false, max_position_embeddings 131072"},
+    {"gemma-3-4b", "gemma3",
+     "vocab_size 262208, hidden_size 2560, num_hidden_layers 34, num_attention_heads 8, num_key_value_heads 4, head_dim 256,"
+     "intermediate_size 10240, sliding_window 1024, sliding_window_pattern 6, attention_bias false, max_position_embeddings 131072"},
+    {"gemma-7b", "gemma",
+     "vocab_size 256000, hidden_size 3072, num_hidden_layers 28, num_attention_heads 16, num_key_value_heads 16, head_dim 256,"
+     "intermediate_size 24576, attention_bias false, max_position_embeddings 8192"},
     {"gpt-neox-20b", "gpt_neox",
      "vocab_size 50432, hidden_size 6144, num_hidden_layers 44, num_attention_heads 64, intermediate_size 24576,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
@@ -87,6 +103,15 @@ constexpr Row kRows[] = {
     {"mpt-7b", "mpt",
      "vocab_size 50432, d_model 4096, n_layers 32, n_heads 32, expansion_ratio 4, max_seq_len 2048, learned_pos_emb true,"
      "no_bias true, norm_type \"low_precision_layernorm\", attn_config {\"alibi\": true}"},
+    {"olmo-2-13b", "olmo2",
+     "vocab_size 100352, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, num_key_value_heads 40,"
+     "intermediate_size 13824, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"olmo-2-1b", "olmo2",
+     "vocab_size 100352, hidden_size 2048, num_hidden_layers 16, num_attention_heads 16, num_key_value_heads 16,"
+     "intermediate_size 8192, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"olmo-2-32b", "olmo2",
+     "vocab_size 100352, hidden_size 5120, num_hidden_layers 64, num_attention_heads 40, num_key_value_heads 8,"
+     "intermediate_size 27648, max_position_embeddings 4096, tie_word_embeddings false"},
     {"olmo-2-7b", "olmo2",
      "vocab_size 100352, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 11008, max_position_embeddings 4096, tie_word_embeddings false"},
@@ -96,17 +121,59 @@ constexpr Row kRows[] = {
     {"opt-1.3b", "opt",
      "vocab_size 50272, hidden_size 2048, num_hidden_layers 24, num_attention_heads 32, ffn_dim 8192, word_embed_proj_dim 2048,"
      "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"opt-125m", "opt",
+     "vocab_size 50272, hidden_size 768, num_hidden_layers 12, num_attention_heads 12, ffn_dim 3072, word_embed_proj_dim 768,"
+     "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"opt-13b", "opt",
+     "vocab_size 50272, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, ffn_dim 20480, word_embed_proj_dim 5120,"
+     "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"opt-2.7b", "opt",
+     "vocab_size 50272, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, ffn_dim 10240, word_embed_proj_dim 2560,"
+     "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"opt-6.7b", "opt",
+     "vocab_size 50272, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, ffn_dim 16384, word_embed_proj_dim 4096,"
+     "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"phi-1.5", "phi",
+     "vocab_size 51200, hidden_size 2048, num_hidden_layers 24, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 8192, qk_layernorm false, max_position_embeddings 2048, tie_word_embeddings false"},
     {"phi-2", "phi",
      "vocab_size 51200, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 10240, qk_layernorm false, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"phi-3-medium", "phi3",
+     "vocab_size 32064, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, num_key_value_heads 10,"
+     "intermediate_size 17920, sliding_window 2047, max_position_embeddings 4096, tie_word_embeddings false"},
     {"phi-3-mini-4k", "phi3",
      "vocab_size 32064, hidden_size 3072, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 8192, sliding_window 2048, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"phi-3.5-mini", "phi3",
+     "vocab_size 32064, hidden_size 3072, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 8192, sliding_window 262144, max_position_embeddings 131072, tie_word_embeddings false"},
     {"phi-4", "phi3",
      "vocab_size 100352, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, num_key_value_heads 10,"
      "intermediate_size 17920, sliding_window null, max_position_embeddings 16384, tie_word_embeddings false"},
+    {"phi-4-mini", "phi3",
+     "vocab_size 200064, hidden_size 3072, num_hidden_layers 32, num_attention_heads 24, num_key_value_heads 8,"
+     "intermediate_size 8192, sliding_window 262144, max_position_embeddings 131072, tie_word_embeddings true"},
+    {"pythia-1.4b", "gpt_neox",
+     "vocab_size 50304, hidden_size 2048, num_hidden_layers 24, num_attention_heads 16, intermediate_size 8192,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-12b", "gpt_neox",
+     "vocab_size 50688, hidden_size 5120, num_hidden_layers 36, num_attention_heads 40, intermediate_size 20480,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
     {"pythia-160m", "gpt_neox",
      "vocab_size 50304, hidden_size 768, num_hidden_layers 12, num_attention_heads 12, intermediate_size 3072,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-1b", "gpt_neox",
+     "vocab_size 50304, hidden_size 2048, num_hidden_layers 16, num_attention_heads 8, intermediate_size 8192,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-2.8b", "gpt_neox",
+     "vocab_size 50304, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, intermediate_size 10240,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-410m", "gpt_neox",
+     "vocab_size 50304, hidden_size 1024, num_hidden_layers 24, num_attention_heads 16, intermediate_size 4096,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-6.9b", "gpt_neox",
+     "vocab_size 50432, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, intermediate_size 16384,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
     {"qwen1.5-moe-a2.7b", "qwen2_moe",
      "vocab_size 151936, hidden_size 2048, num_hidden_layers 24, num_attention_heads 16, num_key_value_heads 16,"
@@ -121,9 +188,18 @@ constexpr Row kRows[] = {
      "vocab_size 151936, hidden_size 2048, num_hidden_layers 48, num_attention_heads 32, num_key_value_heads 4, head_dim 128,"
      "intermediate_size 6144, moe_intermediate_size 768, num_experts 128, num_experts_per_tok 8, decoder_sparse_step 1,"
      "attention_bias false, use_sliding_window false, max_position_embeddings 40960, tie_word_embeddings false"},
+    {"stablelm-2-1.6b", "stablelm",
+     "vocab_size 100352, hidden_size 2048, num_hidden_layers 24, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 5632, use_qkv_bias true, max_position_embeddings 4096, tie_word_embeddings false"},
     {"stablelm-3b-4e1t", "stablelm",
      "vocab_size 50304, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 6912, use_qkv_bias false, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"starcoder2-15b", "starcoder2",
+     "vocab_size 49152, hidden_size 6144, num_hidden_layers 40, num_attention_heads 48, num_key_value_heads 4,"
+     "intermediate_size 24576, use_bias true, sliding_window 4096, max_position_embeddings 16384, tie_word_embeddings false"},
+    {"starcoder2-3b", "starcoder2",
+     "vocab_size 49152, hidden_size 3072, num_hidden_layers 30, num_attention_heads 24, num_key_value_heads 2,"
+     "intermediate_size 12288, use_bias true, sliding_window 4096, max_position_embeddings 16384"},
     {"starcoder2-7b", "starcoder2",
      "vocab_size 49152, hidden_size 4608, num_hidden_layers 32, num_attention_heads 36, num_key_value_heads 4,"
      "intermediate_size 18432, use_bias true, sliding_window 4096, max_position_embeddings 16384"},
@@ -131,10 +207,13 @@ constexpr Row kRows[] = {
 // clang-format on
 static_assert(std::ranges::is_sorted(kRows, {}, [](const Row& r) { return std::string_view(r.name); }));
 
-/// "a 1, b true" of family f -> {"model_type": "f", "a": 1, "b": true}.
-/// A value may contain spaces and colons (a nested object) but no comma.
+/// "a 1, b true" of family f -> {"model_type": "f", "a": 1, "b": true}. Files of gemma3 have the fields of
+/// the decoder in text_config. A value may contain spaces and colons (a nested object) but no comma.
 std::string json_of(const Row& row) {
-  std::string json = std::string("{\"model_type\": \"") + row.family + '"';
+  const bool nested = std::string_view(row.family) == "gemma3";
+  const std::string type = std::string("\"model_type\": \"") + row.family;
+  std::string json = "{" + type + '"';
+  if (nested) json += ", \"vision_config\": {}, \"text_config\": {" + type + "_text\"";
   std::string_view rest = row.fields;
   while (!rest.empty()) {
     // The key ends at the first space; the rest, with further spaces, is the value.
@@ -146,7 +225,7 @@ std::string json_of(const Row& row) {
         .append("\": ")
         .append(field.substr(space + 1));
   }
-  return json + "}";
+  return json + (nested ? "}}" : "}");
 }
 
 ModelSpec preset(const Row& row) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "core/model/model_names.hpp"
 #include "core/model/presets.hpp"
 #include "core/runfile/named_values.hpp"
 #include "core/runfile/run_config.hpp"
@@ -51,17 +52,6 @@ std::string did_you_mean_one_of(const std::vector<std::string>& names) {
   return out.empty() ? "" : "; did you mean " + out + "?";
 }
 
-/// What Hugging Face appends to the name of a model, or puts before it, without a change of its tensors.
-constexpr std::string_view kNotInPresets[] = {"meta", "hf", "instruct", "chat", "base", "it"};
-
-/// The last part of a name without these words; comparable().
-std::string model_word(const std::string& name) {
-  std::string word;
-  for (const std::string& t : tokens_of(name.substr(name.rfind('/') + 1)))
-    if (std::ranges::find(kNotInPresets, t) == std::end(kNotInPresets)) word += t;
-  return word;
-}
-
 }  // namespace
 
 std::vector<std::string> matching_devices(const std::string& name) {
@@ -81,22 +71,19 @@ std::vector<std::string> matching_devices(const std::string& name) {
 }
 
 std::vector<std::string> matching_models(const std::string& name) {
-  const std::string word = model_word(name);
-  std::vector<std::string> same, runs;
-  for (const std::string& preset : preset_names()) {
-    if (word == comparable(preset)) same.push_back(preset);
+  if (const std::string same = preset_of(name); !same.empty()) return {same};
+  const std::string word = model_letters(name);
+  std::vector<std::string> runs;
+  for (const std::string& preset : preset_names())
     if (is_run(word, tokens_of(preset))) runs.push_back(preset);
-  }
-  return same.empty() ? runs : same;
+  return runs;
 }
 
 std::string planned_model(const std::string& name) {
   std::error_code ec;
   if (std::filesystem::exists(name, ec)) return name;
-  const std::string word = model_word(name);
-  for (const std::string& preset : preset_names())
-    if (word == comparable(preset)) return preset;
-  return name;
+  const std::string preset = preset_of(name);
+  return preset.empty() ? name : preset;
 }
 
 std::string canonical_name(std::string_view key, const std::string& name) {
@@ -104,7 +91,7 @@ std::string canonical_name(std::string_view key, const std::string& name) {
   if (key == "memory.device" && has_digit)
     if (const std::vector<std::string> found = matching_devices(name); found.size() == 1)
       return found.front();
-  if (key == "model.preset")
+  if (key == "model.preset" && std::ranges::count(preset_names(), name) == 0)
     for (const std::string& preset : preset_names())
       if (comparable(preset) == comparable(name) && name.find('/') == name.npos) return preset;
   return name;

@@ -278,35 +278,4 @@ BOOST_AUTO_TEST_CASE(every_fixture_is_a_valid_run) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(models_are_found_by_the_names_that_frameworks_write) {
-  using framework_files::preset_of;
-  for (const auto& [name, preset] :
-       std::map<std::string, std::string>{{"meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"},
-                                          {"meta-llama/Llama-2-7b-hf", "llama-2-7b"},
-                                          {"unsloth/llama-3-8b-bnb-4bit", "llama-3-8b"},
-                                          {"llama3_1_8b", "llama-3.1-8b"},
-                                          {"llama3-405B", "llama-3.1-405b"},
-                                          {"llama2_7b", "llama-2-7b"},
-                                          {"qwen2_5_7b_base", "qwen2.5-7b"},
-                                          {"Qwen/Qwen3-0.6B-Base", "qwen3-0.6b"},
-                                          {"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b-v0.1"},
-                                          {"mistral_7b", "mistral-7b-v0.1"},
-                                          {"google/gemma-2-9b-it", "gemma-2-9b"},
-                                          {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"},
-                                          {"openai-community/gpt2", "gpt2"},
-                                          {"phi3_mini", "phi-3-mini-4k"},
-                                          {"deepseek_v3-16B", "deepseek-v2-lite"},
-                                          {"qwen3-235B-A22B", "qwen3-235b-a22b"},
-                                          {"meta-llama/Llama-3.2-1B", "llama-3.2-1b"},
-                                          {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"},
-                                          {"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"},
-                                          {"mistralai/Mistral-Small-24B-Base-2501", "mistral-small-24b"},
-                                          {"microsoft/phi-4", "phi-4"},
-                                          {"meta-llama/Llama-3.2-11B", ""},
-                                          {"my-model", ""},
-                                          {"base", ""},
-                                          {"", ""}})
-    BOOST_TEST(preset_of(name) == preset, name);
-}
-
 BOOST_AUTO_TEST_SUITE_END()

@@ -47,6 +47,28 @@ BOOST_AUTO_TEST_CASE(files_that_quantize_the_weights_are_planned_by_the_replay) 
   }
 }
 
+// Published in whole GB, which are the replayed GiB rounded up; docs/pytorch-memory.md has the table.
+BOOST_AUTO_TEST_CASE(the_published_memory_of_llama_factory_is_planned) {
+  Job job;
+  struct Row {
+    int tokens, sequences, bits;
+    double published;
+  };
+  for (const Row& row : {Row{1024, 1, 4, 6}, Row{4096, 1, 4, 9}, Row{16384, 1, 4, 19}, Row{32768, 1, 4, 32},
+                         Row{1024, 4, 16, 17}}) {
+    std::ofstream file(job.folder.path() / "factory.yaml");
+    file << "model_name_or_path: meta-llama/Llama-2-7b-hf\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\n"
+            "lora_target: all\nflash_attn: fa2\ngradient_accumulation_steps: 4\nbf16: true\ncutoff_len: "
+         << row.tokens << "\nper_device_train_batch_size: " << row.sequences << '\n';
+    if (row.bits == 4) file << "quantization_bit: 4\n";
+    file.close();
+    const Outcome r = job.run({"plan", "--from", "factory.yaml", "--device=a100-40gb", "--json"});
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const double gib = nlohmann::json::parse(r.out)["estimates"][0]["total_bytes"].get<double>() / (1 << 30);
+    BOOST_TEST((gib > row.published - 1 && gib < row.published + 0.1), row.tokens << " tokens: " << gib);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_verdict_names_what_is_not_planned_and_may_need_more_memory) {
   Job job;
   const std::string model =

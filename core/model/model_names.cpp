@@ -1,0 +1,124 @@
+// The table of names that are no preset's own; see model_names.hpp. A row needs a model whose tensors have
+// the sizes of the preset, as published in its config.json; one with more words in the vocabulary has none.
+#include "core/model/model_names.hpp"
+
+#include <algorithm>
+
+#include "core/model/architecture.hpp"
+#include "core/model/presets.hpp"
+
+namespace trainhost {
+namespace {
+
+/// Words of a name that say how a model was trained or stored, and not how large it is.
+constexpr std::string_view kLeftOut[] = {"meta", "hf",   "base",     "instruct", "chat", "it",   "bnb",
+                                         "4bit", "bf16", "thinking", "unsloth",  "v0.1", "v1.0", "deduped"};
+
+struct Name {
+  std::string_view letters, preset;
+};
+
+/// Series with the sizes of another one.
+constexpr Name kSeries[] = {{"qwen25coder", "qwen25"},
+                            {"qwen25math", "qwen25"},
+                            {"qwen3coder30b", "qwen330b"},
+                            {"deepseekr1distillqwen7", "qwen257"},
+                            {"deepseekr1distillqwen14", "qwen2514"},
+                            {"deepseekr1distillqwen32", "qwen2532"}};
+
+constexpr Name kNames[] = {{"codellama34bpython", "codellama-34b"},
+                           {"codestral22b", "mistral-small-22b"},
+                           {"deepcoder14bpreview", "qwen2.5-14b"},
+                           {"deepseekr1distillllama70b", "llama-3.3-70b"},
+                           {"deepseekr1distillllama8b", "llama-3.1-8b"},
+                           {"deepseekv316b", "deepseek-v2-lite"},
+                           {"deepseekv3236b", "deepseek-v2"},
+                           {"deepseekv3671b", "deepseek-v3"},
+                           {"devstralsmall2505", "mistral-small-24b"},
+                           {"devstralsmall2507", "mistral-small-24b"},
+                           {"hermes3llama318b", "llama-3.1-8b"},
+                           {"llama3405b", "llama-3.1-405b"},
+                           {"llama370bfp16", "llama-3-70b"},
+                           {"llamaguard38b", "llama-3.1-8b"},
+                           {"magistralsmall2506", "mistral-small-24b"},
+                           {"magistralsmall2507", "mistral-small-24b"},
+                           {"mathstral7b", "mistral-7b-v0.3"},
+                           {"mistrallarge2407", "mistral-large-123b"},
+                           {"mistrallarge2411", "mistral-large-123b"},
+                           {"mistralnemo2407", "mistral-nemo-12b"},
+                           {"mistralsmall2409", "mistral-small-22b"},
+                           {"mistralsmall24b2501", "mistral-small-24b"},
+                           {"olmo204251b", "olmo-2-1b"},
+                           {"olmo2032532b", "olmo-2-32b"},
+                           {"olmo2112413b", "olmo-2-13b"},
+                           {"olmo211247b", "olmo-2-7b"},
+                           {"phi35mini", "phi-3.5-mini"},
+                           {"phi3mini", "phi-3-mini-4k"},
+                           {"phi3mini128k", "phi-3.5-mini"},
+                           {"phi3medium", "phi-3-medium"},
+                           {"phi3medium4k", "phi-3-medium"},
+                           {"phi3medium128k", "phi-3-medium"},
+                           {"phi4mini", "phi-4-mini"},
+                           {"phi4reasoning", "phi-4"},
+                           {"phi4reasoningplus", "phi-4"},
+                           {"qwen205b", "qwen2.5-0.5b"},
+                           {"qwen215b", "qwen2.5-1.5b"},
+                           {"qwen27b", "qwen2.5-7b"},
+                           {"qwen272b", "qwen2.5-72b"},
+                           {"qwen3235ba22b2507", "qwen3-235b-a22b"},
+                           {"qwen330ba3b2507", "qwen3-30b-a3b"},
+                           {"qwen34b2507", "qwen3-4b"},
+                           {"qwq32b", "qwen2.5-32b"},
+                           {"tinyllama11bintermediatestep1431k3t", "tinyllama-1.1b"},
+                           {"tinyllamav11", "tinyllama-1.1b"},
+                           {"vicuna13bv15", "llama-2-13b"},
+                           {"vicuna7bv15", "llama-2-7b"},
+                           {"yi1534b", "yi-34b"},
+                           {"yi6b", "yi-1.5-6b"},
+                           {"yi9b", "yi-1.5-9b"},
+                           {"zephyr7bbeta", "mistral-7b-v0.1"}};
+
+/// True if `name` ends with the name of a preset, in letters of any case: "facebook/OPT-1.3b".
+bool as_written(std::string_view preset, std::string_view name) {
+  if (name.size() < preset.size()) return false;
+  return std::ranges::equal(name.substr(name.size() - preset.size()), preset, {}, [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+}
+
+}  // namespace
+
+std::string model_letters(std::string_view name) {
+  if (const std::size_t slash = name.find_last_of('/'); slash != name.npos) name.remove_prefix(slash + 1);
+  std::string out, word;
+  for (std::size_t i = 0; i <= name.size(); ++i) {
+    const char c = i < name.size() ? name[i] : '-';
+    if (c == '-' || c == '_' || c == ' ') {
+      if (std::ranges::find(kLeftOut, word) == std::end(kLeftOut))
+        std::ranges::copy_if(word, std::back_inserter(out), [](char x) { return x != '.'; });
+      word.clear();
+    } else {
+      word += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    }
+  }
+  return out;
+}
+
+std::string preset_of(std::string_view name) {
+  std::string letters = model_letters(name);
+  if (letters.empty()) return "";
+  for (const Name& n : kNames)
+    if (letters == n.letters) return std::string(n.preset);
+  for (const Name& n : kSeries)
+    if (letters.starts_with(n.letters)) letters.replace(0, n.letters.size(), n.preset);
+  // opt-1.3b and opt-13b have the same letters: the name as it is wins.
+  std::string found;
+  const auto look = [&](const ModelSpec& m) {
+    if (model_letters(m.name) == letters && (found.empty() || as_written(m.name, name))) found = m.name;
+  };
+  std::ranges::for_each(model_presets(), look);
+  std::ranges::for_each(model::planned_presets(), look);
+  return found;
+}
+
+}  // namespace trainhost
