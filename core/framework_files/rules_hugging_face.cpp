@@ -55,8 +55,8 @@ constexpr Rule kTrl[] = {
     {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
     {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
     {"use_bnb_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
-    {"bnb_4bit_quant_storage", Use::kNotModelled, "bfloat16|float16|float32",
-     "under FSDP2, weights that are stored as uint8 are whole on each rank; plans shard them"},
+    {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
+     "uint8=uint8|bfloat16=compute|float16=compute"},
     // Scores exist in eager attention only.
     {"attn_implementation", Use::kChoice, "plan.attention",
      "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash|flex_attention=flash|"

@@ -103,8 +103,9 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
   if (s_.nf4) {
     // Linear4bit casts its bias to the type in which it computes, for good, in its first call.
     const Shape shape{outputs, inputs};
+    const bool shards = fsdp_ && !s_.whole_packed;
     w.quantized = bitsandbytes_weight(t_, shape, computed_type(), module, s_.double_quantized,
-                                      fsdp_ ? weight(packed_shape(shape, s_.weights), module) : Tensor());
+                                      shards ? weight(packed_shape(shape, s_.weights), module) : Tensor());
     w.weight = w.quantized->parts.front();
     if (bias)
       w.bias = fsdp_ ? weight({outputs}, module) : t_.parameter({outputs}, computed_type(), module, false);

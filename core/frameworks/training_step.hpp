@@ -112,6 +112,7 @@ struct StepSettings {
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
   bool nf4 = false;  // frozen linear layers are in NF4: in torchtune of torchao, else of bitsandbytes
   bool double_quantized = false;  // the scales of bitsandbytes' NF4 have 8 bits
+  bool whole_packed = false;      // FSDP2 leaves each rank all packed weights (bnb_4bit_quant_storage uint8)
   bool packed = false;            // positions are given, because a row holds several sequences
   bool offload_inputs = false;  // the inputs of checkpointed layers are in host memory until they are needed
   /// torch 2.5: the first call of a compiled 8-bit step clones what it changes.

@@ -542,3 +542,14 @@ def draw_sharded_liger(seed: int, number: int) -> Case:
             case, precision="bf16", fsdp=case.fsdp | {"param": "bf16", "reduce": "bf16"},
             quantized={"type": "nf4", "double": turn % 2 == 0, "prepared": False, "autocast": False})
     return dataclasses.replace(case, liger=True)
+
+
+def draw_whole_quantized(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 4-bit weights packed as bytes, which FSDP2 of accelerate does not shard."""
+    families = len(FSDP_FAMILIES) - 1
+    turn = number // families
+    case = draw_accelerate_lora(seed + 8, turn * len(FSDP_FAMILIES) + number % families)
+    policy = "" if turn % 4 == 3 else "bf16"
+    return dataclasses.replace(
+        case, precision="bf16", fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": policy},
+        quantized={"type": "nf4", "double": turn % 2 == 0, "prepared": False, "autocast": False, "whole": True})

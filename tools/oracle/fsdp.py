@@ -55,11 +55,16 @@ def shard_by_accelerate(model, c, mesh):
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2, reshard_after_forward=c.fsdp["reshard"], mixed_precision_policy=c.fsdp["param"] or None,
         auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=False)
+    # accelerate finds packed weights, which have bytes as elements, by their class Params4bit, and ignores them.
+    packed = {p for p in model.parameters() if p.dtype == torch.uint8}
+    if packed:
+        plugin.ignored_modules = []
     accelerator = types.SimpleNamespace(
         state=types.SimpleNamespace(fsdp_plugin=plugin), torch_device_mesh={("shards",): mesh["shards"]},
         parallelism_config=types.SimpleNamespace(fsdp_dim_names=["shards"]), is_main_process=False,
         mixed_precision=c.fsdp["param"] or "no", device=torch.device("cpu"))
-    with mock.patch.object(fsdp_utils.logger, "info"):
+    with (mock.patch.object(fsdp_utils.logger, "info"),
+          mock.patch.object(fsdp_utils, "get_parameters_from_modules", lambda *given: packed)):
         fsdp_utils.fsdp2_prepare_model(accelerator, model)
 
 

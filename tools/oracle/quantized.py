@@ -2,7 +2,7 @@
 
 The `quantized` of a case: "type" nf4 or fp4; "double": block scales of 8 bits; "prepared": by
 prepare_model_for_kbit_training() of peft, which casts all other weights to f32; "autocast": the forward pass runs under
-autocast to bf16. The operators of bitsandbytes have implementations for fake tensors. Replaced are the product of the forward pass, which bitsandbytes implements for CUDA in
+autocast to bf16; "whole": packed as bytes, which FSDP2 does not shard. The operators of bitsandbytes have implementations for fake tensors. Replaced are the product of the forward pass, which bitsandbytes implements for CUDA in
 Python with kernels that need values, and Params4bit, a class that fake tensors cannot have.
 """
 import contextlib
@@ -19,7 +19,7 @@ def config_of(c):
     return transformers.BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type=c.quantized["type"], bnb_4bit_use_double_quant=c.quantized["double"],
         bnb_4bit_compute_dtype=LOADED[c.precision],
-        bnb_4bit_quant_storage=LOADED[c.precision] if c.fsdp else torch.uint8)  # units of FSDP have one type
+        bnb_4bit_quant_storage=LOADED[c.precision] if c.fsdp and not c.quantized.get("whole") else torch.uint8)  # units of FSDP have one type
 
 
 def parameter(data, requires_grad=False, **settings):

@@ -37,6 +37,7 @@ struct Options {
   bool flat_parameters = false;  // FSDP1
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
+  std::optional<bool> packed_as_bytes;   // plan.quant_storage = "uint8"
   bool no_sync = false;                  // FSDP reduces in the last micro-batch only
   std::uint64_t ddp_bucket = 25u << 20;  // bytes
   bool gradient_as_bucket_view = false;

@@ -18,6 +18,10 @@ void require_described(const model::Architecture& a, const RunSpec& r, const Opt
   if (r.parallel.zero && r.compute != DType::kBF16 && r.compute != DType::kF16)
     reject(std::string(kQuantized) + " that are sharded in f32", "their step was not compared with PyTorch",
            "set train.precision to \"bf16\"");
+  if (r.parallel.zero && o.flat_parameters && o.packed_as_bytes.value_or(false))
+    reject("plan.quant_storage = \"uint8\" under FSDP1",
+           "the weights of a unit have one type, and FSDP1 stops with an error",
+           "set plan.quant_storage to \"compute\", or leave it out");
   // FSDP1 casts the shards of trained weights to f32; FSDP2 does not where weights are quantized.
   if (r.parallel.zero && !o.flat_parameters && r.grad == DType::kBF16)
     reject("adapters in bf16 over sharded " + std::string(kQuantized),
@@ -39,6 +43,12 @@ void require_described(const model::Architecture& a, const RunSpec& r, const Opt
 bool keeps_loaded_type(const RunSpec& r, const Options& o) {
   if (r.weight == DType::kF32) return false;
   return o.name == "axolotl" || o.name == "llama-factory" || r.master == DType::kNone;
+}
+
+/// Whether FSDP2 leaves each rank all packed weights, as accelerate excludes those that are bytes. They are
+/// by default; LLaMA-Factory sets another type.
+bool keeps_whole(const Options& o) {
+  return !o.flat_parameters && o.packed_as_bytes.value_or(o.name != "llama-factory");
 }
 
 }  // namespace
@@ -82,11 +92,16 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   else
     note += "fp32.";
   notes.push_back(note);
-  if (r.parallel.zero)
+  s.whole_packed = r.parallel.zero && keeps_whole(o);
+  if (s.whole_packed)
     notes.push_back(
-        "Packed weights are sharded as elements of " + type +
-        " (bnb_4bit_quant_storage); with its default, uint8, FSDP1 fails and FSDP2 keeps them whole on "
-        "each rank. Their scales are not sharded.");
+        "Each rank has all packed weights: they are bytes (plan.quant_storage = \"uint8\", the default of "
+        "bnb_4bit_quant_storage), which FSDP2 does not shard. \"compute\" shards them as elements of " +
+        type + ".");
+  else if (r.parallel.zero)
+    notes.push_back("Packed weights are sharded as elements of " + type +
+                    " (plan.quant_storage = \"compute\", which is bnb_4bit_quant_storage). Their scales are "
+                    "not sharded.");
   // axolotl passes its own gradient_checkpointing on, which is off by default.
   if (!s.checkpoint && o.name != "axolotl")
     notes.push_back(

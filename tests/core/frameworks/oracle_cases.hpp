@@ -15,7 +15,7 @@ namespace trainhost::test {
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
 /// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger",
 /// "liger-gemma", "cut", "trl", "eight-bit", "axolotl",
-/// "sharded-quantized", "sharded-liger".
+/// "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -192,6 +192,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     const nlohmann::json& q = c.at("quantized");
     s.nf4 = true;
     s.double_quantized = q.at("double");
+    s.whole_packed = q.value("whole", false);
     s.autocast = q.at("autocast");
     if (q.at("prepared")) s.weights = Element::kF32;
   }

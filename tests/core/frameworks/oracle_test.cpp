@@ -148,6 +148,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_sharded_4_bit_weights_agrees_with_pytorch_in_
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_4_bit_weights_that_are_whole_on_each_rank_agrees_with_pytorch) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("whole-quantized");
+  BOOST_TEST(cases_of_family.size() == 5u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 4u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(
     the_replay_of_sharded_adapters_with_kernels_of_liger_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("sharded-liger");

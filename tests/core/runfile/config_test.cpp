@@ -113,11 +113,26 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("decay")) with += "schedule = \"wsd\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
     if (line.starts_with("kv_cache") || line.starts_with("prefill_chunk")) with += "mode = \"inference\"\n";
-    for (const char* setting :
-         {"framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-          "checkpoint_reentrant", "liger_kernels", "optimizer_paged", "allocator", "runtime",
-          "first_stage_layers", "last_stage_layers", "offload_gradients", "fsdp_version", "backward_prefetch",
-          "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view"})
+    for (const char* setting : {"framework_version",
+                                "execution",
+                                "optimizer_implementation",
+                                "optimizer_in_backward",
+                                "checkpoint_reentrant",
+                                "liger_kernels",
+                                "quant_storage",
+                                "optimizer_paged",
+                                "allocator",
+                                "runtime",
+                                "first_stage_layers",
+                                "last_stage_layers",
+                                "offload_gradients",
+                                "fsdp_version",
+                                "backward_prefetch",
+                                "forward_prefetch",
+                                "use_orig_params",
+                                "no_sync",
+                                "ddp_bucket",
+                                "gradient_as_bucket_view"})
       if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
     if (line.starts_with("adapter_kernels")) with += "framework = \"axolotl\"\n";
     for (const char* setting : {"reduce_bucket", "overlap_reduce", "prefetch_bucket", "persistence_threshold",

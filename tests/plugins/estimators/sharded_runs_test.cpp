@@ -126,17 +126,20 @@ BOOST_AUTO_TEST_CASE(the_settings_of_adapters_that_accelerate_shards_allocate_wh
 
 BOOST_AUTO_TEST_CASE(the_settings_of_sharded_4_bit_weights_allocate_what_pytorch_counts) {
   std::size_t cases = 0;
-  for (const json& record : test::oracle_records("sharded-quantized")) {
+  std::vector<json> records = test::oracle_records("sharded-quantized");
+  for (json& record : test::oracle_records("whole-quantized")) records.push_back(std::move(record));
+  for (const json& record : records) {
     const json& c = record.at("case");
     if (c.at("fsdp").at("param") == "") continue;  // the run file has mixed precision only
     RunSpec r = run_of(c);
     r.weight = r.compute = DType::kBF16;
     pytorch::Options o = options_of(c);
     o.name = "transformers", o.by_accelerate = o.no_sync = true;
+    o.packed_as_bytes = c.at("quantized").value("whole", false);
     compare_fsdp(record, std::move(r), c.at("fsdp").contains("flat") ? flat_options_of(c) : o);
     ++cases;
   }
-  BOOST_TEST(cases == 30u);
+  BOOST_TEST(cases == 45u);
 }
 
 BOOST_AUTO_TEST_CASE(the_settings_of_sharded_adapters_with_kernels_of_liger_allocate_what_pytorch_counts) {
@@ -161,7 +164,7 @@ BOOST_AUTO_TEST_CASE(ranks_share_packed_weights_and_keep_all_scales) {
   const auto weights = [&](std::uint32_t ranks, const char* version) {
     r.parallel.data = ranks;
     const MemoryReport report = estimate(r, {{"framework", "llama-factory"}, {"fsdp_version", version}});
-    BOOST_TEST(has_note(report, "with its default, uint8, FSDP1 fails and FSDP2 keeps them whole"));
+    BOOST_TEST(has_note(report, "Packed weights are sharded as elements of bf16 (plan.quant_storage"));
     return static_cast<double>(report.component_bytes(Component::kWeights));
   };
   const double others = 2 * 128256.0 * 4096 * 2;  // embedding and head in bf16
@@ -171,6 +174,22 @@ BOOST_AUTO_TEST_CASE(ranks_share_packed_weights_and_keep_all_scales) {
     BOOST_TEST(std::abs(saved / ((elements / 2 + others) * 3 / 8) - 1) < 0.05, version << ": " << saved);
     BOOST_TEST(weights(64, version) > elements / 64 * 4, version);
   }
+  // transformers packs bytes by default, which FSDP2 leaves whole; FSDP1 cannot have them.
+  r.parallel.data = 64;
+  const auto total = [&](std::map<std::string, std::string> options, const char* note) {
+    options.emplace("framework", "transformers");
+    const MemoryReport report = estimate(r, std::move(options));
+    BOOST_TEST(has_note(report, note));
+    return static_cast<double>(report.component_bytes(Component::kWeights));
+  };
+  const double whole = total({}, "Each rank has all packed weights: they are bytes (plan.quant_storage");
+  BOOST_TEST(whole > elements / 2 + elements / 64 * 4);
+  BOOST_TEST(whole == total({{"quant_storage", "uint8"}}, "Each rank has all packed weights"));
+  const double sharded = total({{"quant_storage", "compute"}}, "Packed weights are sharded");
+  BOOST_TEST(std::abs((whole - sharded) / (elements / 2 * 63 / 64) - 1) < 0.1);
+  total({{"fsdp_version", "1"}}, "Packed weights are sharded");
+  check_refused(r, {{"framework", "transformers"}, {"fsdp_version", "1"}, {"quant_storage", "uint8"}},
+                "plan.quant_storage = \"uint8\" under FSDP1");
 }
 
 BOOST_AUTO_TEST_CASE(transformers_shards_by_fsdp2_and_reduces_in_the_last_micro_batch) {
