@@ -124,8 +124,10 @@ std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const Trai
   TrainerTraits p = traits;
   RecomputeLayers* split = split_of(r, p);
   const RecomputeLayers all = split ? *split : RecomputeLayers{};
-  if (all.total() > model.layers)
-    return least_arena(build_program(model, run, traits));  // throws usage_error
+  // Rules by tensor make layers differ; more recomputed layers than there are is a usage_error of the
+  // program.
+  if (!run.lora_rules.empty() || !run.trainable.empty() || all.total() > model.layers)
+    return least_arena(build_program(model, run, traits));
   Kinds few = kinds_of(model.layers, all);
   std::vector<std::uint64_t> times;
   for (std::uint32_t& n : few) {

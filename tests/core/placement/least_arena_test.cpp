@@ -65,6 +65,19 @@ BOOST_AUTO_TEST_CASE(a_reduced_program_gives_the_bound_of_the_whole_one) {
   BOOST_CHECK_GT(folded, 100u);
 }
 
+// The rules name layers that the reduced program does not have, or make its layers unlike the others.
+BOOST_AUTO_TEST_CASE(rules_for_single_layers_give_the_bound_of_the_whole_program) {
+  for (const char* mode : kTransformModes) {
+    Case c = with_layers(1, 12, mode);
+    c.run.mode = RunMode::kFull, c.run.trainable = "-*\n+model.layers.1*.mlp.down_proj.weight";
+    BOOST_TEST(least_arena(c.model, c.run, c.traits) == least_arena(c.build()), mode);
+    c.run.trainable.clear(), c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_alpha = 8;
+    c.run.lora_targets = 1;  // q_proj
+    c.run.lora_rules = "model.layers.9.self_attn.q_proj 64 8";
+    BOOST_TEST(least_arena(c.model, c.run, c.traits) == least_arena(c.build()), mode);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_split_of_the_layers_gives_the_bound_of_the_whole_program) {
   for (const char* mode : kTransformModes)
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
