@@ -74,8 +74,12 @@ void WeightSource::open_rank_files(const std::vector<fs::path>& files) {
       throw usage_error(fmt::format("{}: the files of the {} ranks do not have every element of '{}' once",
                                     escaped(source_.string(), 4096), files.size(), escaped(name)));
     TensorEntry whole;
-    whole.name = name, whole.dtype = "F32", whole.shape = {all[0].at.rows};
-    if (dimensions[name] == 2) whole.shape.push_back(all[0].at.cols);
+    whole.name = name, whole.dtype = "F32";
+    const std::uint64_t rows = all[0].at.rows, cols = all[0].at.cols;
+    if (dimensions[name] == 2)
+      whole.shape = {rows, cols};
+    else
+      whole.shape = {rows * cols};
     locations_.emplace(name, Location{kParts, in_parts_.size()});
     in_parts_.push_back({std::move(whole), std::move(all)});
   }

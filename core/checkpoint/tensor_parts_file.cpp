@@ -211,8 +211,10 @@ std::vector<fs::path> rank_files_of(const fs::path& file) {
 std::string text_of(const StoredPart& p) {
   const TensorPart& t = p.part;
   return fmt::format("{}{} rows {}+{} columns {}+{} first {}", t.rows,
-                     p.rank == 2 ? fmt::format("x{}", t.cols) : "", t.first_row, t.part_rows, t.first_col,
-                     t.part_cols, p.first);
+                     p.rank == 2  ? fmt::format("x{}", t.cols)
+                     : t.cols > 1 ? fmt::format("x{} flat", t.cols)
+                                  : "",
+                     t.first_row, t.part_rows, t.first_col, t.part_cols, p.first);
 }
 
 std::optional<StoredPart> parse_stored_part(std::string_view text) {
@@ -222,8 +224,8 @@ std::optional<StoredPart> parse_stored_part(std::string_view text) {
   t.cols = 1;
   if (!s.take(t.rows)) return std::nullopt;
   if (s.take("x")) {
-    p.rank = 2;
     if (!s.take(t.cols)) return std::nullopt;
+    p.rank = s.take(" flat") ? 1 : 2;
   }
   if (!s.take(" rows ") || !s.take(t.first_row) || !s.take("+") || !s.take(t.part_rows) ||
       !s.take(" columns ") || !s.take(t.first_col) || !s.take("+") || !s.take(t.part_cols) ||

@@ -34,7 +34,8 @@ std::vector<std::filesystem::path> rank_files_of(const std::filesystem::path& fi
 
 /// Where a vector of such a file is in its tensor.
 struct StoredPart {
-  std::uint32_t rank = 1;  // dimensions of the tensor, which are part.rows, or part.rows x part.cols
+  // Dimensions of the tensor, which are part.rows x part.cols; of a vector their product ("16x4 flat").
+  std::uint32_t rank = 1;
   TensorPart part;
   std::uint64_t first = 0;  // element of the part
 };

@@ -72,14 +72,17 @@ void QuantizedTensors::complete(const Position& p) {
   storage_.store_staged(p.buffer, p.first_byte, p.layout.bytes);
 }
 
-void QuantizedTensors::init(std::size_t tensor, std::uint64_t seed, Backend& backend) {
+void QuantizedTensors::init(std::size_t tensor, const TensorInfo& whole, const TensorPart& part,
+                            std::uint64_t seed, Backend& backend) {
   const Position& position = positions_[tensor];
   const std::uint64_t n = position.layout.elements;
   backend.for_each(static_cast<std::uint32_t>((n + kPiece - 1) / kPiece), [&](std::uint32_t p) {
     std::array<float, kPiece> values;
     const std::uint64_t first = p * kPiece, count = std::min(kPiece, n - first);
     const std::span<float> piece(values.data(), count);
-    init_tensor(program_.model, program_.tensor_infos[tensor], seed, first, piece);
+    part.for_runs(first, count, [&](std::uint64_t at, std::uint64_t element, std::uint64_t run) {
+      init_tensor(program_.model, whole, seed, element, piece.subspan(at - first, run));
+    });
     nf4::quantize_blocks(position.layout, first / nf4::kBlock, piece, data(position), scales());
   });
   complete(position);
@@ -97,12 +100,19 @@ void QuantizedTensors::read(std::size_t tensor,
   }
 }
 
-void QuantizedTensors::save(std::size_t tensor, th_tensor_sink& sink) {
-  th_tensor t = describe_tensor(program_.tensor_infos[tensor]);
-  read(tensor, [&](std::uint64_t first, std::span<const float> values) {
-    t.data = const_cast<float*>(values.data()), t.first = first, t.count = values.size();
-    send_tensor(sink, t);
-  });
+void QuantizedTensors::read(std::size_t tensor, std::uint64_t first, std::span<float> to) {
+  const Position& position = positions_[tensor];
+  std::array<float, nf4::kBlock> values;
+  for (std::size_t done = 0; done < to.size();) {
+    const std::uint64_t block = (first + done) / nf4::kBlock, begin = block * nf4::kBlock,
+                        count = std::min(nf4::kBlock, position.layout.elements - begin),
+                        skip = first + done - begin;
+    nf4::dequantize_blocks(position.layout, data(position), block, {values.data(), count});
+    const std::size_t n = std::min<std::size_t>(count - skip, to.size() - done);
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(skip), n,
+                to.begin() + static_cast<std::ptrdiff_t>(done));
+    done += n;
+  }
 }
 
 }  // namespace trainhost::executor

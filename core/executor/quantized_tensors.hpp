@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/executor/backend.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "trainhost/trainer.h"
 
 namespace trainhost::executor {
@@ -19,15 +20,18 @@ class QuantizedTensors {
 
   /// `tensor`: index into Program::tensor_infos, here and below.
   bool contains(std::size_t tensor) const { return positions_[tensor].layout.elements != 0; }
-  /// Elements [first, first + values.size()) of a tensor, whose pieces must arrive in order. Errors:
-  /// abi::StatusError (TH_E_ARG) for a piece out of order and for values that are not finite.
+  /// Elements [first, first + values.size()) of a tensor, or of a TP rank's part of it, whose pieces must
+  /// arrive in order. Errors: abi::StatusError (TH_E_ARG) for a piece out of order and for values that are
+  /// not finite.
   void load(std::size_t tensor, std::uint64_t first, std::span<const float> values);
-  /// Initial values (core/model/tensors.hpp), computed on the backend's threads.
-  void init(std::size_t tensor, std::uint64_t seed, Backend& backend);
+  /// Initial values (core/model/tensors.hpp) of the part of the whole tensor that this rank has, computed on
+  /// the backend's threads.
+  void init(std::size_t tensor, const TensorInfo& whole, const TensorPart& part, std::uint64_t seed,
+            Backend& backend);
   /// Calls to(first, values) with the dequantized values, a piece at a time, from the first to the last.
   void read(std::size_t tensor, const std::function<void(std::uint64_t, std::span<const float>)>& to);
-  /// Passes them to the sink.
-  void save(std::size_t tensor, th_tensor_sink& sink);
+  /// The dequantized values from element `first` on. For memory that the CPU can address.
+  void read(std::size_t tensor, std::uint64_t first, std::span<float> to);
 
  private:
   struct Position {

@@ -144,7 +144,8 @@ void RankOperations::gather(const Divided& tensor,
                             const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   assert(ranks_);
   const Parallelism& p = program_.run.parallel;
-  const std::uint64_t of_parameter = step::whole_elements(program_, tensor.like);
+  const std::uint64_t of_parameter =
+      tensor.sharded ? step::whole_elements(program_, tensor.like) : UINT64_MAX;
   const step::BufferId scratch = program_.find(step::role::kCollectiveScratch);
   const std::uint64_t most = program_[scratch].bytes() / sizeof(float) / 2;
   float *const sent = storage_.f32(scratch), *const values = sent + most;
@@ -167,7 +168,7 @@ void RankOperations::gather(const Divided& tensor,
         if (begin >= end) continue;
         Collective c;
         c.kind = CollectiveKind::kBroadcast, c.root = d * p.tensor + t, c.data = sent, c.count = end - begin;
-        if (c.root == ranks_->rank()) std::copy_n(tensor.own + (begin - shard.first), c.count, sent);
+        if (c.root == ranks_->rank()) tensor.read(begin - shard.first, c.count, sent);
         ranks_->run(c);
         const std::uint64_t at = begin - tensor.offset;
         part.for_runs(at, c.count, [&](std::uint64_t i, std::uint64_t whole, std::uint64_t n) {

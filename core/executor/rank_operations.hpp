@@ -34,9 +34,9 @@ bool is_needed_to_compute(const step::Program& program, const step::Op& op);
 /// Throws StatusError (TH_E_ARG) if the communicator is not that of the run; null: of one process.
 void require_ranks_of_run(const step::Program& program, const Collectives* ranks);
 
-/// The elements of this rank's TP part of a tensor that it writes to a checkpoint; the ranks together write each
-/// element once. Of what DP ranks divide (`sharded`; `like`: a buffer of the parameter, `offset`: the first
-/// element of the part in the parameter) its shard; what several ranks have they divide evenly.
+/// The elements of this rank's TP part of a tensor that it writes to a checkpoint; the ranks together write
+/// each element once. Of what DP ranks divide (`sharded`; `like`: a buffer of the parameter, `offset`: the
+/// first element of the part in the parameter) its shard; what several ranks have they divide evenly.
 Shard elements_to_write(const step::Program& program, const TensorInfo& whole, bool sharded,
                         step::BufferId like, std::uint64_t offset);
 
@@ -59,10 +59,11 @@ class RankOperations {
   /// What the ranks have of a tensor, its values or its state.
   struct Divided {
     TensorInfo whole;
-    step::BufferId like;   // the weight or gradient of the parameter that the tensor is in
+    step::BufferId like;   // the weight or gradient of the parameter that the tensor is in; used if sharded
     std::uint64_t offset;  // of the tensor, or of a TP rank's part of it, in the parameter
     bool sharded;          // a DP rank has its shard of the parameter alone
-    const float* own;      // on this rank, from the first element of the parameter that it has
+    // Copies `count` elements of this rank, `first` counted from the first one of the parameter that it has.
+    std::function<void(std::uint64_t first, std::uint64_t count, float* to)> read;
   };
   /// Passes a whole tensor to `to`, a part at a time, in order, on every rank. All ranks call it. Through the
   /// scratch of the collectives.

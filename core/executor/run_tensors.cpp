@@ -19,6 +19,22 @@ bool has_tensor_ranks(const step::Program& p) {
   return p.run.mode != RunMode::kInference && p.run.parallel.tensor > 1;
 }
 
+/// Reads f32 values for RankOperations::gather().
+auto copy_of(const float* own) {
+  return [own](std::uint64_t first, std::uint64_t count, float* to) { std::copy_n(own + first, count, to); };
+}
+
+/// Calls f(element of the part, values) for what a piece of a whole tensor has of a part of it, in order.
+template <class F>
+void for_present(const th_tensor& piece, const TensorPart& part, F&& f) {
+  const std::span<const float> values(static_cast<const float*>(piece.data), piece.count);
+  const std::uint64_t begin = part.elements_before(piece.first),
+                      end = part.elements_before(piece.first + piece.count);
+  part.for_runs(begin, end - begin, [&](std::uint64_t at, std::uint64_t whole, std::uint64_t n) {
+    f(at, values.subspan(whole - piece.first, n));
+  });
+}
+
 std::vector<TensorInfo> whole_tensors(const step::Program& p) {
   return has_tensor_ranks(p) ? all_tensors(whole_of_model(p.model, p.run.parallel), p.run) : p.tensor_infos;
 }
@@ -100,13 +116,21 @@ Tensors::F32Weight Tensors::f32_weight(const step::Param& p) const {
 void Tensors::read_weight(std::size_t tensor,
                           const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   const auto& [param, offset] = positions_[tensor];
-  if (quantized_.contains(tensor)) return quantized_.read(tensor, to);
+  const bool divided = part_of(whole_[tensor]).elements() < whole_[tensor].elements();
+  if (quantized_.contains(tensor)) {
+    if (!divided) return quantized_.read(tensor, to);
+    return ranks_.gather({whole_[tensor], param->weight, 0, false,
+                          [&](std::uint64_t first, std::uint64_t count, float* out) {
+                            quantized_.read(tensor, first, {out, count});
+                          }},
+                         to);
+  }
   const auto [from, sharded] = f32_weight(*param);
-  if (!sharded && part_of(whole_[tensor]).elements() == whole_[tensor].elements()) {
+  if (!sharded && !divided) {
     const Present all = present(tensor, from);
     return to(0, {all.f32(), all.count});
   }
-  ranks_.gather({whole_[tensor], param->weight, offset, sharded, storage_.f32(from)}, to);
+  ranks_.gather({whole_[tensor], param->weight, offset, sharded, copy_of(storage_.f32(from))}, to);
 }
 
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
@@ -114,7 +138,8 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   const std::size_t i = find_tensor(whole_, t, trainer_);
   require_scope(program_.run, program_.tensor_infos[i], scope);
   if (quantized_.contains(i))
-    quantized_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
+    for_present(t, part_of(whole_[i]),
+                [&](std::uint64_t at, std::span<const float> values) { quantized_.load(i, at, values); });
   else
     for (const step::BufferId b : {positions_[i].param->weight, positions_[i].param->master})
       if (b != step::kNoBuffer)
@@ -133,7 +158,9 @@ void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
                  {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr, DType::kF32},
                  part_of(at.info));
   else
-    encode_numbers(scope, at.info, values, codes(at) + t.first);
+    for_present(t, part_of(at.info), [&](std::uint64_t first, std::span<const float> piece) {
+      encode_numbers(scope, at.info, piece, codes(at) + first);
+    });
 }
 
 // Divided into pieces of 64K elements, so that one large tensor occupies all threads. The values depend only
@@ -151,7 +178,7 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
       continue;
     }
     if (quantized_.contains(i)) {
-      quantized_.init(i, seed, backend);
+      quantized_.init(i, info, part_of(info), seed, backend);
       continue;
     }
     // What this rank has of the weight contains what it has of the master copy.
@@ -180,7 +207,10 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
 TensorInfo Tensors::info_of_part(const TensorInfo& whole) const {
   const TensorPart part = part_of(whole);
   TensorInfo out = whole;
-  out.dim = {part.part_rows, part.part_cols};
+  if (whole.rank == 2)
+    out.dim = {part.part_rows, part.part_cols};
+  else
+    out.dim = {part.elements(), 1};
   return out;
 }
 
@@ -239,10 +269,6 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
   if (is_state_scope(scope)) return save_state(scope, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     if (!is_in_scope(program_.run, program_.tensor_infos[i], scope)) continue;
-    if (quantized_.contains(i)) {
-      quantized_.save(i, sink);
-      continue;
-    }
     th_tensor t = describe_tensor(whole_[i]);
     read_weight(i, [&](std::uint64_t first, std::span<const float> part) {
       t.first = first, t.count = part.size(), t.data = const_cast<float*>(part.data());
@@ -259,7 +285,15 @@ void Tensors::save_state(std::uint32_t scope, th_tensor_sink& sink) {
     th_tensor t = describe_tensor(at.info);
     const bool sharded = program_.run.parallel.zero > 0;
     if (sharded || part_of(at.info).elements() < at.info.elements()) {
-      ranks_.gather({at.info, at.grad, at.first_element, sharded, storage_.f32(at.buffer)},
+      const bool coded = at.form == step::StateLocation::Form::kCodes,
+                 whole_parts = at.grad == step::kNoBuffer;
+      const auto read = [&](std::uint64_t first, std::uint64_t count, float* to) {
+        if (coded)
+          decode_numbers(scope, {codes(at) + first, count}, to);
+        else
+          std::copy_n((whole_parts ? floats(at) : storage_.f32(at.buffer)) + first, count, to);
+      };
+      ranks_.gather({at.info, at.grad, whole_parts ? 0 : at.first_element, sharded, read},
                     [&](std::uint64_t first, std::span<const float> part) {
                       t.first = first, t.count = part.size(), t.data = const_cast<float*>(part.data());
                       send_tensor(sink, t);

@@ -39,10 +39,15 @@ std::vector<TensorInfo> state_tensors(const ModelSpec& m, const RunSpec& r, int 
     const Optimizer o = optimizer_of(r.optimizer, t);
     if (moment > (o == Optimizer::kMuon ? 1 : moment_count(o))) continue;
     if (o == Optimizer::kAdafactor && t.rank < 2 && moment == 2) continue;
-    if (o == Optimizer::kAdafactor && t.rank == 2) t.rank = 1, t.dim = {t.dim[moment == 1 ? 0 : 1], 1};
+    if (o == Optimizer::kAdafactor && t.rank == 2) {
+      t.rank = 1, t.dim = {t.dim[moment == 1 ? 0 : 1], 1};
+      t.state = moment == 1 ? StatePart::kRows : StatePart::kColumns;
+    }
     if (o == Optimizer::kAdamW8bit) {
       TensorInfo scales = t;
       scales.name += ".absmax", scales.rank = 1, scales.dim = {moment_blocks(t.elements()), 1};
+      scales.state = StatePart::kBlocks;
+      if (t.rank == 2 && t.dim[1] % kMomentBlock == 0) scales.blocks_per_row = t.dim[1] / kMomentBlock;
       out.push_back(std::move(scales));
     }
     out.push_back(std::move(t));

@@ -66,12 +66,24 @@ static Division division_of_matrix(TensorRole role) {
   return Division::kNone;
 }
 
-Division division_of(const TensorInfo& t) {
+static Division division_of_elements(const TensorInfo& t) {
   const Division matrix = division_of_matrix(t.role);
   if (t.part == AdapterPart::kNone || (t.part == AdapterPart::kA && matrix == Division::kColumns) ||
       (t.part != AdapterPart::kA && matrix == Division::kRows))
     return matrix;
   return Division::kNone;
+}
+
+Division division_of(const TensorInfo& t) {
+  const Division elements = division_of_elements(t);
+  if (t.state == StatePart::kRows && elements == Division::kColumns) return Division::kNone;
+  if (t.state == StatePart::kColumns)  // a vector
+    return elements == Division::kColumns ? Division::kRows : Division::kNone;
+  return elements;
+}
+
+std::uint64_t elements_of_whole(const TensorInfo& part, const Parallelism& p) {
+  return division_of(part) == Division::kNone ? part.elements() : part.elements() * p.tensor;
 }
 
 bool has_part_of_gradient(const TensorInfo& t, const Parallelism& p) {
@@ -90,7 +102,9 @@ std::uint64_t TensorPart::elements_before(std::uint64_t whole) const {
 }
 
 TensorPart part_of_tensor(const TensorInfo& whole, const Parallelism& p, std::uint32_t rank) {
-  TensorPart t{whole.dim[0], whole.dim[1], 0, whole.dim[0], 0, whole.dim[1]};
+  const std::uint64_t cols = whole.state == StatePart::kBlocks ? whole.blocks_per_row : whole.dim[1],
+                      rows = whole.elements() / cols;
+  TensorPart t{rows, cols, 0, rows, 0, cols};
   if (p.tensor == 1) return t;
   const Division division = division_of(whole);
   if (division == Division::kRows) t.part_rows /= p.tensor, t.first_row = rank * t.part_rows;

@@ -28,6 +28,9 @@ enum class Division : std::uint8_t { kNone, kRows, kColumns };
 /// and the magnitudes are too, and of one that is divided by columns A; the others are whole on every rank.
 Division division_of(const TensorInfo& t);
 
+/// Elements of the whole tensor of which `part`, a tensor of the part of a model, is the part.
+std::uint64_t elements_of_whole(const TensorInfo& part, const Parallelism& p);
+
 /// True if each TP rank computes a part of the gradient of a tensor that all of them have: of norms of q and
 /// k that of its heads, of what it has whole of an adapter that of its outputs or inputs, with sequence
 /// parallelism of the other norms that of its tokens.
@@ -54,7 +57,7 @@ struct TensorPart {
     }
   }
 };
-/// `rank` counts from 0.
+/// `rank` counts from 0. Scales of the blocks of a matrix are a matrix too: the blocks of each of its rows.
 TensorPart part_of_tensor(const TensorInfo& whole, const Parallelism& p, std::uint32_t rank);
 
 }  // namespace trainhost

@@ -39,6 +39,10 @@ enum class TensorRole : std::uint32_t {
 /// TensorInfo::role names: A, B, or with DoRA the magnitudes of the matrix's rows.
 enum class AdapterPart : std::uint32_t { kNone, kA, kB, kMagnitude };
 
+/// Of a tensor of optimizer state, what it is of the tensor whose name it has (optimizer_state.hpp): of each
+/// element, of each row or column of a matrix, or of each block of elements.
+enum class StatePart : std::uint8_t { kElements, kRows, kColumns, kBlocks };
+
 struct TensorInfo {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   TensorRole role;
@@ -46,6 +50,8 @@ struct TensorInfo {
   std::uint32_t rank = 1;              // 1 or 2
   std::array<std::uint64_t, 2> dim{};  // [rows, cols]; rank 1: [n, 1]
   AdapterPart part = AdapterPart::kNone;
+  StatePart state = StatePart::kElements;
+  std::uint64_t blocks_per_row = 1;  // with kBlocks, of a matrix whose rows are whole blocks
   std::uint64_t elements() const { return dim[0] * dim[1]; }
 };
 

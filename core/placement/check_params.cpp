@@ -3,6 +3,7 @@
 // program is not trusted: violations become findings, and every index from it is checked before it is used.
 #include "core/placement/check_params.hpp"
 
+#include "core/model/tensor_parts.hpp"
 #include "core/step/operands.hpp"
 
 namespace trainhost::placement {
@@ -109,7 +110,7 @@ OpKind ParamRecord::kind_of(Optimizer wanted, const Param& q) const {
       break;
     case Optimizer::kAdamW8bit:
       for (const Slice& s : q.slices)
-        if (p_.tensor_infos[s.tensor].elements() >= 4096) return OpKind::kAdamW8bit;
+        if (elements_of_whole(p_.tensor_infos[s.tensor], p_.run.parallel) >= 4096) return OpKind::kAdamW8bit;
       break;
   }
   return OpKind::kAdamW;

@@ -7,6 +7,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "core/model/trainable.hpp"
 #include "core/placement/check_findings.hpp"
 #include "core/step/operands.hpp"
@@ -212,9 +213,12 @@ Shape shape_of_moment(const Program& p, const Param& q, std::uint64_t elements, 
   if (p.run.optimizer != Optimizer::kAdamW8bit) return {w.rows, w.cols};
   std::uint64_t bytes = 0, largest = 0;
   for (const Slice& s : q.slices) {
-    const std::uint64_t n = p.tensor_infos[s.tensor].elements();
-    largest = std::max(largest, n);
-    bytes = checked_add(bytes, n < 4096 ? 4 * n : checked_add(n, (n + 255) / 256 * 4));
+    // TP ranks that divide a tensor have the state of their part in the form of the whole.
+    const TensorInfo& t = p.tensor_infos[s.tensor];
+    const std::uint64_t n = t.elements(),
+                        whole = division_of(t) == Division::kNone ? n : n * p.run.parallel.tensor;
+    largest = std::max(largest, whole);
+    bytes = checked_add(bytes, whole < 4096 ? 4 * n : checked_add(n, (n + 255) / 256 * 4));
   }
   return largest < 4096 ? Shape{w.rows, w.cols} : Shape{bytes, 1};
 }

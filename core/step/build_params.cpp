@@ -162,12 +162,8 @@ void build_params(Builder& b) {
     return optimizer_of(b.p.run.optimizer, b.p.tensor_infos[d.slices.front().tensor]);
   };
   // 8-bit state of the whole parameter if one of its tensors is large enough.
-  const auto moment_bytes = [&](const ParamDraft& d) -> std::uint64_t {
-    std::vector<std::uint64_t> elements;
-    for (const Slice& s : d.slices) elements.push_back(b.p.tensor_infos[s.tensor].elements());
-    const bool coded = b.p.run.optimizer == Optimizer::kAdamW8bit &&
-                       *std::ranges::max_element(elements) >= kSmallest8bitTensor;
-    return coded ? bytes_of_moments_8bit(elements) : 0;
+  const auto moment_bytes = [&](const ParamDraft& d) {
+    return b.p.run.optimizer == Optimizer::kAdamW8bit ? bytes_of_moments_8bit(b.p, d.slices) : 0;
   };
   // A moment or the master copy of a parameter: with ZeRO the shard of this rank, which may have no elements
   // of a small parameter and then has no buffer.

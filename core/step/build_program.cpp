@@ -7,6 +7,9 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/model/adapter_rules.hpp"
+#include "core/model/adapters.hpp"
+#include "core/model/nf4.hpp"
+#include "core/model/optimizer_state.hpp"
 #include "core/model/run_rules.hpp"
 #include "core/model/tensor_parts.hpp"
 #include "core/model/trainable.hpp"
@@ -75,6 +78,22 @@ bool needs_whole_parameters(Optimizer o) {
   return o == Optimizer::kAdafactor || o == Optimizer::kMuon || o == Optimizer::kAdamW8bit;
 }
 
+/// Blocks of consecutive elements have one scale, so each must be in the part of one TP rank.
+void require_whole_blocks(const std::vector<TensorInfo>& tensors, const RunSpec& r, std::uint64_t block,
+                          const std::string& of, const char* hint) {
+  for (const TensorInfo& t : tensors) {
+    const Division division = division_of(t);
+    const TensorPart part = part_of_tensor(t, r.parallel, 0);
+    if (division == Division::kNone ||
+        (division == Division::kColumns ? part.part_cols : part.elements()) % block == 0)
+      continue;
+    throw usage_error("parallel.tensor = " + std::to_string(r.parallel.tensor) + " divides a block of " +
+                          std::to_string(block) + " " + of + " of " + t.name + " [" +
+                          std::to_string(t.dim[0]) + ", " + std::to_string(t.dim[1]) + "]",
+                      hint);
+  }
+}
+
 /// Several tensor-parallel ranks.
 void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::string setting = "parallel.tensor = " + std::to_string(r.parallel.tensor);
@@ -91,14 +110,26 @@ void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const 
   if (p.tier == Tier::kDevice)
     throw usage_error(setting + " is not supported by the trainer \"" + escaped(p.trainer) + "\"",
                       "set train.backend = \"cpu\", or parallel.tensor = 1");
-  const char* const kind = !trains_adapters(r)         ? nullptr
-                           : r.mode == RunMode::kQlora ? "adapters over weights in NF4 (lora.base)"
-                                                       : nullptr;
-  if (kind) throw usage_error(setting + " is not supported for " + kind, "set parallel.tensor = 1");
-  if (needs_whole_parameters(r.optimizer))
+  if (r.mode == RunMode::kQlora) {
+    if (r.memory.double_quantized)
+      throw usage_error("lora.double_quant: " + setting +
+                            " is not supported, because the scales of a whole matrix are quantized together",
+                        "set lora.double_quant = false");
+    std::vector<TensorInfo> quantized = tensors(m);
+    std::erase_if(quantized, [&](const TensorInfo& t) { return !nf4::is_quantized(r, t); });
+    require_whole_blocks(quantized, r, nf4::kBlock, "weights in NF4",
+                         "use another parallel.tensor, or remove lora.base");
+  }
+  if (r.optimizer == Optimizer::kAdamW8bit) {
+    std::vector<TensorInfo> coded = trained_tensors(m, r);
+    std::erase_if(coded, [](const TensorInfo& t) { return t.elements() < kSmallest8bitTensor; });
+    require_whole_blocks(coded, r, kMomentBlock, "moments in 8 bits (optimizer.name = \"adamw-8bit\")",
+                         "use adamw, or another parallel.tensor");
+  }
+  if (r.optimizer == Optimizer::kMuon || r.optimizer == Optimizer::kAdafactor)
     throw usage_error(setting + " is not supported with optimizer.name = \"" +
                           std::string(name(r.optimizer)) + "\", which needs whole matrices",
-                      "use adamw, lion, sgd or sgd-momentum");
+                      "use adamw, adamw-8bit, lion, sgd or sgd-momentum");
 }
 
 /// Several data-parallel ranks. With ZeRO they update any range of elements of a parameter, which factored

@@ -14,8 +14,12 @@ namespace {
 constexpr std::string_view kScales = ".absmax";
 
 bool is_coded(std::uint64_t elements) { return elements >= kSmallest8bitTensor; }
-std::uint64_t floats_of(std::uint64_t elements) {
-  return is_coded(elements) ? moment_blocks(elements) : elements;
+/// Of a TP rank's part of a tensor, whose form is that of the whole.
+bool is_coded(const Program& p, const Slice& s) {
+  return is_coded(elements_of_whole(p.tensor_infos[s.tensor], p.run.parallel));
+}
+std::uint64_t floats_of(std::uint64_t elements, bool coded) {
+  return coded ? moment_blocks(elements) : elements;
 }
 
 }  // namespace
@@ -25,18 +29,25 @@ std::vector<Moment8bit> moments_8bit(const Program& p, const Param& param) {
   std::uint64_t floats = 0, codes = 0;
   for (const Slice& s : param.slices) {
     const std::uint64_t n = p.tensor_infos[s.tensor].elements();
-    out.push_back({s.first_element, n, is_coded(n), floats, codes});
-    floats += floats_of(n) * sizeof(float);
-    if (is_coded(n)) codes += n;
+    const bool coded = is_coded(p, s);
+    out.push_back({s.first_element, n, coded, floats, codes});
+    floats += floats_of(n, coded) * sizeof(float);
+    if (coded) codes += n;
   }
   for (Moment8bit& m : out) m.codes += floats;
   return out;
 }
 
-std::uint64_t bytes_of_moments_8bit(const std::vector<std::uint64_t>& elements) {
+std::uint64_t bytes_of_moments_8bit(const Program& p, std::span<const Slice> slices) {
   std::uint64_t bytes = 0;
-  for (const std::uint64_t n : elements) bytes += floats_of(n) * sizeof(float) + (is_coded(n) ? n : 0);
-  return bytes;
+  bool any = false;
+  for (const Slice& s : slices) {
+    const std::uint64_t n = p.tensor_infos[s.tensor].elements();
+    const bool coded = is_coded(p, s);
+    bytes += floats_of(n, coded) * sizeof(float) + (coded ? n : 0);
+    any = any || coded;
+  }
+  return any ? bytes : 0;
 }
 
 const Param& param_of_gradient(const Program& p, BufferId grad) {

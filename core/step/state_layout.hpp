@@ -6,6 +6,7 @@
 // per element. A parameter whose tensors are all small has plain f32 moments.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/model/optimizer_state.hpp"
@@ -23,8 +24,8 @@ struct Moment8bit {
 };
 /// One entry per slice of the parameter.
 std::vector<Moment8bit> moments_8bit(const Program& p, const Param& param);
-/// Bytes of the buffer, from the elements of the tensors of a parameter.
-std::uint64_t bytes_of_moments_8bit(const std::vector<std::uint64_t>& elements);
+/// Bytes of the buffer of a parameter with these tensors; 0 if they are all small.
+std::uint64_t bytes_of_moments_8bit(const Program& p, std::span<const Slice> slices);
 
 /// The parameter with this gradient; it must exist.
 const Param& param_of_gradient(const Program& p, BufferId grad);

@@ -42,7 +42,9 @@ checkpoint::PartSource own_part_of(plugin::Session& s, plugin::Scope scope, cons
         throw run_error("the trainer saved '" + piece.name + "', which the model does not have in f32");
       const TensorInfo& whole = *found->second;
       const TensorPart part = part_of_tensor(whole, p, p.tensor_rank ? p.tensor_rank - 1 : 0);
-      if (piece.rank != whole.rank || piece.dim[0] != part.part_rows || piece.dim[1] != part.part_cols)
+      const bool same = whole.rank == 2 ? piece.dim[0] == part.part_rows && piece.dim[1] == part.part_cols
+                                        : piece.dim[0] == part.elements();
+      if (piece.rank != whole.rank || !same)
         throw run_error(
             fmt::format("the trainer saved a part of '{}' as {} x {}; the part of this rank is {} x {}",
                         piece.name, piece.dim[0], piece.dim[1], part.part_rows, part.part_cols));

@@ -4,6 +4,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "core/model/adapters.hpp"
 #include "core/model/optimizer_state.hpp"
@@ -38,6 +42,18 @@ inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
                                            : "")
            << (c.dora ? ", DoRA" : "") << (c.dropout > 0 ? ", dropout" : "")
            << (c.sequence ? ", sequence parallelism" : "");
+}
+
+/// Number of different models, ranks, ZeRO stages, recompute policies, and modes of training among the cases
+/// that are compared with one process to 1e-5.
+inline std::size_t combinations_of(const std::vector<RankCase>& cases) {
+  std::set<
+      std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint32_t, Recompute, bool, RunMode, bool>>
+      all;
+  for (const RankCase& c : cases)
+    if (!c.bf16 && c.optimizer == Optimizer::kAdamW)
+      all.emplace(c.model.what, c.ranks, c.tensor, c.zero, c.recompute, c.sequence, c.mode, c.dora);
+  return all.size();
 }
 
 /// `rank` of ranks * c.tensor; of a run of one rank with ranks = 0.
@@ -112,8 +128,10 @@ inline void require_written_once(const RankCase& c, std::uint32_t data, const st
       const std::string what = p.name + " of rank " + std::to_string(number);
       if (info == infos.end()) throw std::runtime_error(what + ": no such tensor");
       const TensorPart part = part_of_tensor(*info, run_of(c, data, number).parallel, number % c.tensor);
-      if (p.rows != part.part_rows || p.cols != part.part_cols ||
-          p.values.size() > part.elements() - p.first || (next.count(p.name) && next[p.name] != p.first))
+      const bool same = info->rank == 2 ? p.rows == part.part_rows && p.cols == part.part_cols
+                                        : p.rows * p.cols == part.elements();
+      if (!same || p.values.size() > part.elements() - p.first ||
+          (next.count(p.name) && next[p.name] != p.first))
         throw std::runtime_error(what + ": a piece of another part");
       next[p.name] = p.first + p.values.size();
       part.for_runs(p.first, p.values.size(), [&](std::uint64_t at, std::uint64_t element, std::uint64_t n) {

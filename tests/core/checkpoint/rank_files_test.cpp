@@ -155,6 +155,12 @@ BOOST_AUTO_TEST_CASE(files_that_do_not_belong_together_are_refused) {
 BOOST_AUTO_TEST_CASE(a_text_that_is_no_part_is_refused) {
   BOOST_TEST(parse_stored_part("16x32 rows 0+16 columns 8+8 first 64").has_value());
   BOOST_TEST(parse_stored_part("5 rows 0+5 columns 0+1 first 4").has_value());
+  // A vector that is divided like the rows of a matrix.
+  const std::string flat = "16x4 flat rows 0+16 columns 2+2 first 0";
+  const std::optional<StoredPart> part = parse_stored_part(flat);
+  BOOST_REQUIRE(part.has_value());
+  BOOST_TEST(part->rank == 1u);
+  BOOST_TEST(text_of(*part) == flat);
   for (const char* text :
        {"", "16", "16x32 rows 0+17 columns 8+8 first 0", "16x32 rows 1+16 columns 8+8 first 0",
         "16x32 rows 0+16 columns 8+8 first 128", "16x32 rows 0+16 columns 25+8 first 0",

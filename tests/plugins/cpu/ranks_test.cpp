@@ -41,6 +41,13 @@ std::vector<RankCase> rank_cases() {
 
 BOOST_AUTO_TEST_SUITE(cpu_ranks)
 
+// Each is trained below, with the memory of every rank as planned and losses within 1e-5 of one process.
+BOOST_AUTO_TEST_CASE(there_are_at_least_120_combinations) {
+  const std::size_t found = combinations_of(rank_cases());
+  BOOST_TEST_MESSAGE(found << " combinations of data-parallel ranks");
+  BOOST_TEST(found >= 120u);
+}
+
 BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::make(rank_cases()), c) {
   constexpr std::uint32_t kSteps = 6;
   const RankResult one = train(c, 0, kSteps), many = train(c, c.ranks, kSteps);

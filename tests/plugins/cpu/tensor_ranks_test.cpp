@@ -20,6 +20,16 @@ NamedModel divided_model(std::size_t i, std::uint32_t tensor) {
   return m;
 }
 
+/// A model whose matrices have blocks of 256 elements that 2 ranks do not divide, some of them in rows of o
+/// and down, and k and v of 4,096 elements, the smallest with 8-bit moments.
+NamedModel model_of_blocks() {
+  NamedModel m = small_models()[1];
+  m.spec.hidden = 16, m.spec.heads = 4, m.spec.kv_heads = 2, m.spec.head_dim = 128, m.spec.intermediate = 512;
+  m.spec.vocab = 64, m.spec.layers = 2;
+  m.what = "blocks of 256 elements";
+  return m;
+}
+
 RankCase tensor_case(std::size_t model, std::uint32_t tensor, std::uint32_t data, std::uint32_t zero,
                      Recompute recompute = Recompute::kNone) {
   RankCase c{divided_model(model, tensor), data, zero, recompute};
@@ -75,6 +85,12 @@ std::vector<RankCase> tensor_cases() {
   with_adapters(tensor_case(2, 2, 1, 0), true, 0.25);
   with_adapters(with_sequence(tensor_case(3, 2, 2, 3, Recompute::kFull)), true, 0.25);
   all.push_back(tensor_case(4, 4, 1, 0));
+  for (const std::uint32_t data : {1u, 2u}) {
+    all.push_back(tensor_case(1, 2, data, 0));
+    all.back().model = model_of_blocks(), all.back().optimizer = Optimizer::kAdamW8bit;
+    all.push_back(tensor_case(1, 2, data, data == 2 ? 3 : 0, Recompute::kFull));
+    all.back().model = model_of_blocks(), all.back().mode = RunMode::kQlora, all.back().dora = data == 1;
+  }
   for (const Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum})
     for (const std::uint32_t zero : {0u, 3u}) {
       all.push_back(tensor_case(1, 2, 2, zero));
@@ -84,6 +100,14 @@ std::vector<RankCase> tensor_cases() {
 }
 
 BOOST_AUTO_TEST_SUITE(cpu_tensor_ranks)
+
+// Each is trained below, with the memory of every rank as planned and losses within 1e-5 of one process;
+// those of data-parallel ranks alone are in ranks_test.cpp.
+BOOST_AUTO_TEST_CASE(there_are_at_least_60_combinations) {
+  const std::size_t found = combinations_of(tensor_cases());
+  BOOST_TEST_MESSAGE(found << " combinations with tensor-parallel ranks");
+  BOOST_TEST(found >= 60u);
+}
 
 BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::data::make(tensor_cases()),
                      c) {
@@ -99,7 +123,8 @@ BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::d
     BOOST_TEST(std::abs(many.norm[t] - one.norm[t]) <= 10 * tolerance * one.norm[t],
                "step " << t << ": norm " << many.norm[t] << " against " << one.norm[t]);
   }
-  if (c.bf16) return;
+  // A rounding error of a moment may choose the next of its codes.
+  if (c.bf16 || c.optimizer == Optimizer::kAdamW8bit) return;
   BOOST_TEST(largest_difference(one.weights, many.weights) <= 1e-4);
   BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= 1e-4);
 }
@@ -161,8 +186,11 @@ BOOST_AUTO_TEST_CASE(sequence_parallelism_sends_one_gather_per_norm_more) {
 
 // What a checkpoint has is that of one process: loaded by any ranks, saved by all of them.
 BOOST_AUTO_TEST_CASE(tensors_are_loaded_and_saved_whole) {
-  for (const std::uint32_t zero : {0u, 1u, 3u}) {
-    const RankCase c = tensor_case(2, 2, 2, zero);  // with all biases
+  std::vector<RankCase> cases;
+  for (const std::uint32_t zero : {0u, 1u, 3u}) cases.push_back(tensor_case(2, 2, 2, zero));  // all biases
+  cases.push_back(tensor_case(1, 2, 1, 0));
+  cases.back().model = model_of_blocks(), cases.back().optimizer = Optimizer::kAdamW8bit;
+  for (const RankCase& c : cases) {
     const ModelSpec& m = c.model.spec;
     const auto states = [&](std::uint32_t data) {
       const std::uint32_t ranks = std::max(1u, data * c.tensor);
@@ -180,7 +208,10 @@ BOOST_AUTO_TEST_CASE(tensors_are_loaded_and_saved_whole) {
           for (const TensorInfo& t : state_tensors(m, run, moment)) {
             std::vector<float> values(t.elements());
             for (std::size_t i = 0; i < values.size(); ++i)
-              values[i] = static_cast<float>(i) + 0.25f * static_cast<float>(moment);
+              values[i] = c.optimizer == Optimizer::kAdamW8bit && t.state == StatePart::kElements &&
+                                  t.elements() >= kSmallest8bitTensor
+                              ? static_cast<float>(i % 3 == 0)
+                              : static_cast<float>(i) + 0.25f * static_cast<float>(moment);
             session.load(t, values, scope, 37);
           }
           out[rank].push_back(session.save(scope));
@@ -188,8 +219,8 @@ BOOST_AUTO_TEST_CASE(tensors_are_loaded_and_saved_whole) {
       });
       return out;
     };
-    const auto one = states(0), many = states(2);
-    for (const auto& of_rank : many) BOOST_TEST((of_rank == one[0]), "ZeRO " << zero);
+    const auto one = states(0), many = states(c.ranks);
+    for (const auto& of_rank : many) BOOST_TEST((of_rank == one[0]), c);
   }
 }
 
@@ -238,9 +269,21 @@ const Refusal kRefusals[] = {
      [](RankCase& c, RunSpec&) { c.model.spec.intermediate = 19; }},
     {"parallel.tensor = 2 is not supported with optimizer.name = \"muon\"",
      [](RankCase&, RunSpec& r) { r.optimizer = Optimizer::kMuon; }},
-    {"parallel.tensor = 2 is not supported for adapters over weights in NF4",
+    {"lora.double_quant: parallel.tensor = 2 is not supported",
      [](RankCase&, RunSpec& r) {
        r.mode = RunMode::kQlora, r.lora_rank = 2, r.lora_targets = 1, r.memory.frozen = DType::kNF4;
+       r.memory.double_quantized = true;
+     }},
+    {"parallel.tensor = 2 divides a block of 64 weights in NF4 of model.layers.0.self_attn.q_proj.weight",
+     [](RankCase&, RunSpec& r) {
+       r.mode = RunMode::kQlora, r.lora_rank = 2, r.lora_targets = 1, r.memory.frozen = DType::kNF4;
+     }},
+    {"parallel.tensor = 2 divides a block of 256 moments in 8 bits (optimizer.name = \"adamw-8bit\") of "
+     "model.layers.0.self_attn.o_proj.weight [16, 256]",
+     [](RankCase& c, RunSpec& r) {
+       c.model = model_of_blocks();
+       c.model.spec.head_dim = 64;
+       r.optimizer = Optimizer::kAdamW8bit;
      }},
     {"rank 3 of parallel.tensor = 2", [](RankCase&, RunSpec& r) { r.parallel.tensor_rank = 3; }},
     {"parallel.tensor = 2", [](RankCase&, RunSpec& r) { r.parallel.tensor_rank = 0; }},

@@ -119,6 +119,30 @@ BOOST_AUTO_TEST_CASE(a_tensor_parallel_run_goes_on_with_the_same_bits_and_with_o
   }
 }
 
+// What TP ranks divide of adapters and of 8-bit moments, in a run that one process ends.
+BOOST_AUTO_TEST_CASE(adapters_and_8_bit_moments_go_on_with_other_tensor_parallel_ranks) {
+  const TemporaryDirectory tmp;
+  const std::vector<std::string> adapters = {"lora.rank=2", "lora.dora=true", "lora.dropout=0.1",
+                                             "train.precision=\"fp32\""},
+                                 moments = {"optimizer.name=\"adamw-8bit\"", "model.num_attention_heads=4",
+                                            "model.head_dim=128", "model.intermediate_size=512",
+                                            "model.vocab_size=288"};
+  for (const std::vector<std::string>& run : {adapters, moments}) {
+    const auto part = [&](const std::string& name, int steps, int ranks, std::vector<std::string> more) {
+      more.insert(more.end(), kTwoHeads.begin(), kTwoHeads.end() - (ranks == 1));
+      more.insert(more.end(), run.begin(), run.end());
+      more.insert(more.end(), {"optimizer.schedule=\"constant\"", "output.checkpoint_every=4"});
+      const Outcome r = run_program(small_run(tmp / (run[0] + name), steps, more),
+                                    ranks == 1 ? RunOptions{} : under_mpirun(ranks));
+      BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+      return steps_of(tmp / (run[0] + name));
+    };
+    const std::vector<Step> whole = part("whole", 8, 2, {});
+    part("parts", 4, 2, {});
+    same_losses(whole, part("parts", 8, 1, {"--resume"}), run[0]);
+  }
+}
+
 // Another number of ranks, also one, goes on from the files of all.
 BOOST_DATA_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks,
                      boost::unit_test::data::make({1, 3}), zero) {
