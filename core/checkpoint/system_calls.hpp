@@ -19,7 +19,7 @@ struct Sys {
   int (*exchange)(const char* a, const char* b);  // renameat2(RENAME_EXCHANGE)
   int (*unlink)(const char* path);
   int (*rmdir)(const char* path);
-  ssize_t (*pwrite)(int fd, const void* data, std::size_t n, off_t at);
+  ssize_t (*pwrite)(int fd, const void* data, std::size_t n, off_t at) = nullptr;
 };
 
 /// The current table; contains the real calls unless a test replaced them.

@@ -72,7 +72,7 @@ struct TensorPiece {
 
 struct StepInput {
   std::span<const std::int32_t> tokens, targets;  // [batch * seq]
-  std::span<const std::int32_t> starts;           // likewise, of a run with document_mask; else empty
+  std::span<const std::int32_t> starts = {};      // likewise, of a run with document_mask; else empty
   std::uint32_t batch = 0, seq = 0;
   double lr = 0;
   std::uint64_t step_index = 0;

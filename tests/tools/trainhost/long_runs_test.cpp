@@ -27,7 +27,6 @@ BOOST_FIXTURE_TEST_SUITE(long_runs, FailingRuns)
 
 // Steps of half a second or more in all, after which the peak rate is measured.
 BOOST_AUTO_TEST_CASE(the_summary_gives_the_speed_of_the_whole_run_and_its_mfu) {
-  const TemporaryDirectory tmp;
   const Outcome r = run_program({"train", "--backend=cpu", "--set", "train.steps=120", "--set",
                                  "train.threads=1", "--set", "output.dir=" + (tmp / "out").string()});
   BOOST_REQUIRE(r.code == 0);
