@@ -55,7 +55,7 @@ Architecture read_gemma3(ConfigFields& f) {
        {"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"})
     f.mark_as_read(name);
   if (f.given("vision_config"))
-    a.notes.push_back("vision_config: the vision tower and its projection are not counted");
+    a.notes.emplace_back("vision_config: the vision tower and its projection are not counted");
   return a;
 }
 

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_freezes_weights_resumes_with_the_same_bits) {
   BOOST_REQUIRE(run("b", "4").code == 0);
   const Outcome rest = run("b", "6", {"--resume"});
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
-  const auto file = [&](const char* run) { return read_file(tmp / run / "model/model.safetensors"); };
+  const auto file = [&](const char* folder) { return read_file(tmp / folder / "model/model.safetensors"); };
   BOOST_TEST((file("a") == file("b")));
   const fs::path state = tmp / "a/checkpoints/step-6";
   const auto weights = read_tensors(state / "weights.safetensors"),
