@@ -445,9 +445,8 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
         "too");
   if (leaves_out_offload)
     v.notes.push_back(
-        "layouts with parts in host memory, whose size is not known, are left out; --host-budget=SIZE "
-        "searches "
-        "them too");
+        "layouts with parts in host memory, whose size is not known, are left out; "
+        "--host-budget=SIZE searches them too");
   for (const std::string& n : architecture.notes) v.notes.push_back(n);
   if (!v.best.empty()) v.notes.push_back(describe_times(c, v));
   if (!recipe.empty())
