@@ -99,7 +99,7 @@ def run_documented_imports(run):
                 os.chdir(here)
         steps = {e["step"] for e in events(run, "step")}
         logged = [c for c in module.calls if c[0] in ("log", "log_metrics")]
-        assert {c[2]["step"] for c in logged} == steps, logged
+        assert {{**c[1][0], **c[2]}["step"] for c in logged} == steps, logged
         assert any("loss" in c[1][0] for c in logged) and any("validation_loss" in c[1][0] for c in logged)
 
 
