@@ -127,8 +127,8 @@ void ValueRun::dora_factors() {
   give(dora_factors::kScale, of_product(Quantity::kDoraScale, r, l));
 }
 
-/// y of the unscaled output; with dropout the change of y. Of TP ranks that divide the inputs, one adds bias
-/// and residual.
+/// y of the unscaled output; with dropout the change of y. If TP ranks divide the inputs, only the first rank
+/// adds bias and residual.
 void ValueRun::dora() {
   const Value unscaled = contents(in(dora::kUnscaled));
   if (unscaled.quantity != Quantity::kUnscaled)

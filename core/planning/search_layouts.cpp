@@ -407,8 +407,8 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const std::size_t threads = request.threads ? request.threads : cores;
   parallel::SearchOutcome outcome;
-  // Without a limit of host memory nobody knows whether a layout with offload fits, so it is listed only if
-  // no other one fits.
+  // Without --host-budget it cannot be decided whether offload fits in host memory, so layouts with offload
+  // are listed only if no other layout fits.
   parallel::SearchRequest on_devices = q;
   if (!c.host_budget && exclude_offload(on_devices.space.axes, request.fixed))
     outcome = search_on_threads(on_devices, threads);

@@ -14,8 +14,8 @@ void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, B
   b.op(OpKind::kRmsNorm, l, {x, w.w}, {y, rstd});
 }
 
-/// What a product writes, and what it adds. Of TP ranks that divide its inputs each has a part of the sum,
-/// which complete_product() makes y; the first rank adds bias and residual.
+/// The buffer that a product writes, and what it adds. If TP ranks divide its inputs, each rank computes one
+/// part of a sum: the first rank adds bias and residual, and complete_product() sums the parts into y.
 struct ProductOutput {
   BufferId out, bias, residual;
 };
@@ -63,8 +63,8 @@ BufferId inner_product(Builder& b, std::int32_t l, std::size_t group, const Adap
   return u;
 }
 
-/// The factors of the outputs of a product with DoRA. Of TP ranks that divide its inputs each has a part of
-/// every row, so they add up the squares.
+/// DoRA: computes the factor m / norm of every output of a product. If TP ranks divide its inputs, each rank
+/// has only some columns of every row, so the ranks sum the squared norms of their columns first.
 BufferId dora_scale(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& adapter, BufferId matrix,
                     std::uint64_t outputs) {
   const auto group = static_cast<std::size_t>(g);
@@ -82,7 +82,7 @@ BufferId dora_scale(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& a
 
 /// The product with DoRA: y = m / norm * (x W^T + scale * u B^T) + bias + residual. With dropout, as PEFT
 /// does, y = x W^T + bias + residual + the change that the adapters make, computed of the dropped input.
-/// Both are linear in what each TP rank has of a sum. Returns what it writes.
+/// Both are linear, so TP ranks can apply the factors before they sum their parts. Returns what it writes.
 BufferId dora(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& adapter, BufferId x, const Weight& w,
               const Weight& bias, BufferId residual, BufferId y, LayerActs& a) {
   const auto group = static_cast<std::size_t>(g);

@@ -112,9 +112,11 @@ void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const 
                       "set train.backend = \"cpu\", or parallel.tensor = 1");
   if (r.mode == RunMode::kQlora) {
     if (r.memory.double_quantized)
-      throw usage_error("lora.double_quant: " + setting +
-                            " is not supported, because the scales of a whole matrix are quantized together",
-                        "set lora.double_quant = false");
+      throw usage_error(
+          setting +
+              " is not supported with lora.double_quant = true, which quantizes the scales of a "
+              "whole matrix together",
+          "set lora.double_quant = false");
     std::vector<TensorInfo> quantized = tensors(m);
     std::erase_if(quantized, [&](const TensorInfo& t) { return !nf4::is_quantized(r, t); });
     require_whole_blocks(quantized, r, nf4::kBlock, "weights in NF4",

@@ -347,7 +347,7 @@ inline constexpr In kB{2};         // [outputs,r]
 inline constexpr Out kSquares{0};  // f32[1,outputs]
 }  // namespace dora_squares
 
-/// What kDoraScale gives, from the squared norms of whole rows.
+/// The result of kDoraScale, computed from the squared norms of whole rows.
 namespace dora_factors {
 inline constexpr In kSquares{0};    // f32[1,outputs], the sum over the TP ranks
 inline constexpr In kMagnitude{1};  // [outputs] m

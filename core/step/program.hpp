@@ -116,7 +116,7 @@ enum class OpKind : std::uint8_t {
   kSumScalars,  // in micro: counted targets and the wish to stop; in update: loss and norm
   kHeadStats,   // of a part of the vocabulary: maximum, sum of exponentials, logit of the target
   kTakeRows,    // of a sum over the TP ranks: the rows of this rank
-  // kDoraScale of a product whose inputs TP ranks divide, in two parts: the ranks add up the squares between.
+  // kDoraScale of a product whose inputs TP ranks divide, in two parts: the ranks sum the squares between.
   kDoraSquares,  // of the rows of this rank's columns of W + scale * B A
   kDoraFactors,  // m / norm and 1 / norm, from the sums
   kCount_,

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kScales = ".absmax";
 
 bool is_coded(std::uint64_t elements) { return elements >= kSmallest8bitTensor; }
-/// Of a TP rank's part of a tensor, whose form is that of the whole.
+/// The size of the whole tensor decides, also for a part of it on a TP rank.
 bool is_coded(const Program& p, const Slice& s) {
   return is_coded(elements_of_whole(p.tensor_infos[s.tensor], p.run.parallel));
 }

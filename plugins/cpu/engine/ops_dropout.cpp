@@ -21,7 +21,7 @@ step::DropoutMask mask_of(const OpContext& ctx, const step::Op& op) {
           ctx.step.step_index * run.accumulate * ranks.data + first + ctx.step.micro};
 }
 
-/// The first column of the mask: TP ranks that divide the inputs of a product have columns of them.
+/// The column of the mask of one process that is this rank's first: not 0 where TP ranks divide the inputs.
 std::uint64_t first_column(const OpContext& ctx, const step::Op& op, std::uint64_t cols) {
   const auto group = static_cast<AdapterGroup>(step::dropout_product(ctx.program, op) % kAdapterGroups);
   return has_divided_inputs(group) ? ctx.tensor_rank() * cols : 0;

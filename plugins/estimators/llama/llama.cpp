@@ -44,7 +44,7 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
     const placement::MemoryPlan placed = placement::place(program);
     MemoryReport report = placement::memory_breakdown(program, placed);
     report.digest = placed.digest;
-    if (!p) report.notes.push_back(kDefaultTraits);
+    if (!p) report.notes.emplace_back(kDefaultTraits);
     abi::send_report(report, sink, summary);
   });
 }

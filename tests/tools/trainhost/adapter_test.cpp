@@ -597,6 +597,4 @@ BOOST_AUTO_TEST_CASE(what_can_only_be_planned_is_refused_with_its_key) {
   BOOST_TEST(verify.err.find("[lora]") != std::string::npos, verify.err);
 }
 
-// Frozen weights of a run that trains the model itself (train.freeze, train.only).
-
 BOOST_AUTO_TEST_SUITE_END()

@@ -324,7 +324,7 @@ const std::vector<Mistake> kMistakes = {
     {2,
      {"parallel.tensor=2", "model.num_key_value_heads=2", "lora.rank=2", "lora.base=\"nf4\"",
       "lora.double_quant=true"},
-     "parallel.tensor = 2 is not supported, because the scales of a whole matrix are quantized together"},
+     "parallel.tensor = 2 is not supported with lora.double_quant = true, which quantizes"},
     {2, {"parallel.pipeline=2"}, "training has data- and tensor-parallel ranks only"},
     {2, {"train.grad_accum=2"}, "train.global_batch and train.grad_accum are both given"},
     {4,
