@@ -269,7 +269,7 @@ const Refusal kRefusals[] = {
      [](RankCase& c, RunSpec&) { c.model.spec.intermediate = 19; }},
     {"parallel.tensor = 2 is not supported with optimizer.name = \"muon\"",
      [](RankCase&, RunSpec& r) { r.optimizer = Optimizer::kMuon; }},
-    {"lora.double_quant: parallel.tensor = 2 is not supported",
+    {"parallel.tensor = 2 is not supported with lora.double_quant = true, which quantizes",
      [](RankCase&, RunSpec& r) {
        r.mode = RunMode::kQlora, r.lora_rank = 2, r.lora_targets = 1, r.memory.frozen = DType::kNF4;
        r.memory.double_quantized = true;
