@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kLeastFreeBytes = 512ull << 20;
 /// and kernels. An assumption, not part of the plan; it is subtracted from the free memory before a run gets
 /// its budget. `train` compares the plan with the memory that is free after all of it was loaded. It differs
 /// by device generation and driver branch. Measured rows: of tools/gpu/accept, step `runtime`, rounded up to
-/// 32 MiB (530.6 MiB on an H100); the others are assumed.
+/// 32 MiB (530.6 MiB on an H100 and on an H200); the others are assumed.
 struct RuntimeMemory {
   int major, minor;  // compute capability
   const char* generation;
