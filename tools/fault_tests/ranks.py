@@ -16,7 +16,7 @@ def launched(c, ranks):
         return None
     program = copy.copy(c.program)
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    program.launcher = ["mpirun", *as_root, "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
+    program.launcher = ["mpirun", *as_root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
     return program
 
 
