@@ -26,6 +26,7 @@ struct Attention {
   bool q_bias = false, k_bias = false, v_bias = false, o_bias = false;
   NormKind qk_norm = NormKind::kNone;
   bool qk_norm_per_head = true;  // one vector of D for all heads (Qwen3, Gemma 3); false: all heads (OLMo 2)
+  bool sinks = false;            // a learned score per head that takes part in the softmax (gpt-oss)
   std::uint32_t window = 0;      // keys visible to a query; 0 = all previous
   // Only MLA. q_lora_rank 0: q is a projection of the hidden state.
   bool latent = false;

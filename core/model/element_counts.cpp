@@ -41,7 +41,7 @@ std::uint64_t attention_elements(const Attention& a, std::uint64_t h) {
   return sum({checked_mul(h, a.q_width()), checked_mul(h, a.k_width()), checked_mul(h, a.v_width()),
               checked_mul(a.out_width(), h), if_present(a.q_bias, a.q_width()),
               if_present(a.k_bias, a.k_width()), if_present(a.v_bias, a.v_width()), if_present(a.o_bias, h),
-              qk_norm_elements(a)});
+              if_present(a.sinks, a.heads), qk_norm_elements(a)});
 }
 
 // Without the down projection, the matrices have I rows and may each have a bias of I.

@@ -9,6 +9,8 @@ namespace {
 
 constexpr Family kFamilies[] = {
     {"baichuan", read_baichuan},
+    {"cohere", read_cohere},
+    {"cohere2", read_cohere2},
     {"deepseek", read_deepseek},
     {"deepseek_v2", read_deepseek_v2},
     {"deepseek_v3", read_deepseek_v3},
@@ -17,8 +19,12 @@ constexpr Family kFamilies[] = {
     {"gemma2", read_gemma2},
     {"gemma3", read_gemma3},
     {"gemma3_text", read_gemma3_text},
+    {"glm", read_glm},
+    {"glm4", read_glm4},
+    {"glm4_moe", read_glm4_moe},
     {"gpt2", read_gpt2},
     {"gpt_neox", read_gpt_neox},
+    {"gpt_oss", read_gpt_oss},
     {"granite", read_granite},
     {"internlm2", read_internlm2},
     {"llama", read_llama},
@@ -27,6 +33,7 @@ constexpr Family kFamilies[] = {
     {"mpt", read_mpt},
     {"olmo", read_olmo},
     {"olmo2", read_olmo2},
+    {"olmo3", read_olmo3},
     {"opt", read_opt},
     {"phi", read_phi},
     {"phi3", read_phi3},
@@ -34,6 +41,8 @@ constexpr Family kFamilies[] = {
     {"qwen2_moe", read_qwen2_moe},
     {"qwen3", read_qwen3},
     {"qwen3_moe", read_qwen3_moe},
+    {"seed_oss", read_seed_oss},
+    {"smollm3", read_smollm3},
     {"stablelm", read_stablelm},
     {"starcoder2", read_starcoder2},
 };

@@ -52,15 +52,22 @@ std::vector<std::uint32_t> read_qwen_windows(ConfigFields& f, std::uint32_t laye
 
 // read_llama.cpp
 Architecture read_baichuan(ConfigFields& f);
+Architecture read_cohere(ConfigFields& f);
+Architecture read_cohere2(ConfigFields& f);
+Architecture read_glm(ConfigFields& f);
+Architecture read_glm4(ConfigFields& f);
 Architecture read_granite(ConfigFields& f);
 Architecture read_internlm2(ConfigFields& f);
 Architecture read_llama(ConfigFields& f);
 Architecture read_mistral(ConfigFields& f);
 Architecture read_olmo(ConfigFields& f);
 Architecture read_olmo2(ConfigFields& f);
+Architecture read_olmo3(ConfigFields& f);
 Architecture read_phi3(ConfigFields& f);
 Architecture read_qwen2(ConfigFields& f);
 Architecture read_qwen3(ConfigFields& f);
+Architecture read_seed_oss(ConfigFields& f);
+Architecture read_smollm3(ConfigFields& f);
 Architecture read_stablelm(ConfigFields& f);
 // read_gemma.cpp
 Architecture read_gemma(ConfigFields& f);
@@ -79,6 +86,8 @@ Architecture read_starcoder2(ConfigFields& f);
 Architecture read_deepseek(ConfigFields& f);
 Architecture read_deepseek_v2(ConfigFields& f);
 Architecture read_deepseek_v3(ConfigFields& f);
+Architecture read_glm4_moe(ConfigFields& f);
+Architecture read_gpt_oss(ConfigFields& f);
 Architecture read_mixtral(ConfigFields& f);
 Architecture read_qwen2_moe(ConfigFields& f);
 Architecture read_qwen3_moe(ConfigFields& f);

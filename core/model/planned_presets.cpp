@@ -21,6 +21,13 @@ constexpr Row kRows[] = {
     {"baichuan2-7b", "baichuan",
      "vocab_size 125696, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, intermediate_size 11008,"
      "max_position_embeddings 4096, tie_word_embeddings false"},
+    {"command-r-35b", "cohere",
+     "vocab_size 256000, hidden_size 8192, num_hidden_layers 40, num_attention_heads 64, num_key_value_heads 64,"
+     "intermediate_size 22528, use_qk_norm false, attention_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
+    {"command-r7b", "cohere2",
+     "vocab_size 256000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 14336, sliding_window 4096, sliding_window_pattern 4, attention_bias false,"
+     "max_position_embeddings 132096, tie_word_embeddings true"},
     {"deepseek-moe-16b", "deepseek",
      "vocab_size 102400, hidden_size 2048, num_hidden_layers 28, num_attention_heads 16, num_key_value_heads 16,"
      "intermediate_size 10944, moe_intermediate_size 1408, n_routed_experts 64, n_shared_experts 2, num_experts_per_tok 6,"
@@ -77,9 +84,33 @@ constexpr Row kRows[] = {
     {"gemma-7b", "gemma",
      "vocab_size 256000, hidden_size 3072, num_hidden_layers 28, num_attention_heads 16, num_key_value_heads 16, head_dim 256,"
      "intermediate_size 24576, attention_bias false, max_position_embeddings 8192"},
+    {"glm-4-9b", "glm",
+     "vocab_size 151552, hidden_size 4096, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 2, head_dim 128,"
+     "intermediate_size 13696, attention_bias true, max_position_embeddings 131072, tie_word_embeddings false"},
+    {"glm-4-9b-0414", "glm4",
+     "vocab_size 151552, hidden_size 4096, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 2, head_dim 128,"
+     "intermediate_size 13696, attention_bias true, max_position_embeddings 32768, tie_word_embeddings false"},
+    {"glm-4.5", "glm4_moe",
+     "vocab_size 151552, hidden_size 5120, num_hidden_layers 92, num_attention_heads 96, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 12288, moe_intermediate_size 1536, n_routed_experts 160, n_shared_experts 1, num_experts_per_tok 8,"
+     "first_k_dense_replace 3, attention_bias true, use_qk_norm true, num_nextn_predict_layers 1,"
+     "max_position_embeddings 131072, tie_word_embeddings false"},
+    {"glm-4.5-air", "glm4_moe",
+     "vocab_size 151552, hidden_size 4096, num_hidden_layers 46, num_attention_heads 96, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 10944, moe_intermediate_size 1408, n_routed_experts 128, n_shared_experts 1, num_experts_per_tok 8,"
+     "first_k_dense_replace 1, attention_bias true, use_qk_norm false, num_nextn_predict_layers 1,"
+     "max_position_embeddings 131072, tie_word_embeddings false"},
     {"gpt-neox-20b", "gpt_neox",
      "vocab_size 50432, hidden_size 6144, num_hidden_layers 44, num_attention_heads 64, intermediate_size 24576,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"gpt-oss-120b", "gpt_oss",
+     "vocab_size 201088, hidden_size 2880, num_hidden_layers 36, num_attention_heads 64, num_key_value_heads 8, head_dim 64,"
+     "intermediate_size 2880, num_local_experts 128, num_experts_per_tok 4, sliding_window 128, attention_bias true,"
+     "max_position_embeddings 131072, tie_word_embeddings false"},
+    {"gpt-oss-20b", "gpt_oss",
+     "vocab_size 201088, hidden_size 2880, num_hidden_layers 24, num_attention_heads 64, num_key_value_heads 8, head_dim 64,"
+     "intermediate_size 2880, num_local_experts 32, num_experts_per_tok 4, sliding_window 128, attention_bias true,"
+     "max_position_embeddings 131072, tie_word_embeddings false"},
     {"gpt2", "gpt2", "vocab_size 50257, n_embd 768, n_layer 12, n_head 12, n_positions 1024"},
     {"gpt2-large", "gpt2", "vocab_size 50257, n_embd 1280, n_layer 36, n_head 20, n_positions 1024"},
     {"gpt2-medium", "gpt2", "vocab_size 50257, n_embd 1024, n_layer 24, n_head 16, n_positions 1024"},
@@ -115,6 +146,12 @@ constexpr Row kRows[] = {
     {"olmo-2-7b", "olmo2",
      "vocab_size 100352, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 11008, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"olmo-3-32b", "olmo3",
+     "vocab_size 100278, hidden_size 5120, num_hidden_layers 64, num_attention_heads 40, num_key_value_heads 8,"
+     "intermediate_size 27648, sliding_window 4096, attention_bias false, max_position_embeddings 65536, tie_word_embeddings false"},
+    {"olmo-3-7b", "olmo3",
+     "vocab_size 100278, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 11008, sliding_window 4096, attention_bias false, max_position_embeddings 65536, tie_word_embeddings false"},
     {"olmo-7b", "olmo",
      "vocab_size 50304, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 11008, attention_bias false, max_position_embeddings 2048, tie_word_embeddings false"},
@@ -188,6 +225,14 @@ constexpr Row kRows[] = {
      "vocab_size 151936, hidden_size 2048, num_hidden_layers 48, num_attention_heads 32, num_key_value_heads 4, head_dim 128,"
      "intermediate_size 6144, moe_intermediate_size 768, num_experts 128, num_experts_per_tok 8, decoder_sparse_step 1,"
      "attention_bias false, use_sliding_window false, max_position_embeddings 40960, tie_word_embeddings false"},
+    {"seed-oss-36b", "seed_oss",
+     "vocab_size 155136, hidden_size 5120, num_hidden_layers 64, num_attention_heads 80, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 27648, attention_bias true, attention_out_bias false, mlp_bias false, max_position_embeddings 524288,"
+     "tie_word_embeddings false"},
+    {"smollm3-3b", "smollm3",
+     "vocab_size 128256, hidden_size 2048, num_hidden_layers 36, num_attention_heads 16, num_key_value_heads 4,"
+     "intermediate_size 11008, attention_bias false, mlp_bias false, use_sliding_window false, max_position_embeddings 65536,"
+     "tie_word_embeddings true"},
     {"stablelm-2-1.6b", "stablelm",
      "vocab_size 100352, hidden_size 2048, num_hidden_layers 24, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 5632, use_qkv_bias true, max_position_embeddings 4096, tie_word_embeddings false"},

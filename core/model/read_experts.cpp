@@ -153,4 +153,33 @@ Architecture read_deepseek_v3(ConfigFields& f) {
   return a;
 }
 
+/// The correction bias of the router is no trained weight here: transformers keeps it as a buffer.
+Architecture read_glm4_moe(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 131072);
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8, .head_dim = 128})};
+  set_qkv_bias(l.attention, f.flag({"attention_bias"}, false));
+  if (f.flag({"use_qk_norm"}, false)) l.attention.qk_norm = NormKind::kRms;
+  a = append_deepseek_layers(f, std::move(a), l, false);
+  note_prediction_modules(f, a);
+  return a;
+}
+
+/// Biases everywhere, and windows in every second layer. The published weights of the experts are in MXFP4;
+/// their number is that of the bf16 weights that a training run has.
+Architecture read_gpt_oss(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 131072);
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8, .head_dim = 64})};
+  set_all_biases(l.attention, f.flag({"attention_bias"}, true));
+  l.attention.sinks = true;
+  f.mark_as_read("experts_per_token");  // the same as num_experts_per_tok
+  Experts experts =
+      read_routed_experts(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
+  experts.each.up_bias = experts.each.down_bias = experts.router_bias = true;
+  const std::uint32_t window = read_window(f, 128);
+  append_mixed(a, l, {}, experts,
+               read_windows(f, read_layer_count(f), window, [](std::uint32_t i) { return i % 2 == 0; }),
+               [](std::uint32_t) { return true; });
+  return a;
+}
+
 }  // namespace trainhost::model

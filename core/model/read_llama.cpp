@@ -4,6 +4,31 @@
 #include "core/model/family_readers.hpp"
 
 namespace trainhost::model {
+namespace {
+
+Layer olmo2_layer(ConfigFields& f, std::uint32_t hidden) {
+  Layer l{.attention = read_heads(f, hidden), .mlp = read_gated_mlp(f)};
+  l.attention.qk_norm = NormKind::kRms;
+  l.attention.qk_norm_per_head = false;
+  set_all_biases(l.attention, f.flag({"attention_bias"}, false));
+  return l;
+}
+
+Layer glm_layer(ConfigFields& f, std::uint32_t hidden) {
+  Layer l{.attention = read_heads(f, hidden, {.kv_heads = 2, .head_dim = 128}), .mlp = read_gated_mlp(f)};
+  set_qkv_bias(l.attention, f.flag({"attention_bias"}, false));
+  return l;
+}
+
+/// LayerNorms without shift, one per layer, because attention and MLP are parallel.
+Layer cohere_layer(ConfigFields& f, std::uint32_t hidden) {
+  Layer l{
+      .attention = read_heads(f, hidden), .mlp = read_gated_mlp(f), .norm = NormKind::kScaleOnly, .norms = 1};
+  set_all_biases(l.attention, f.flag({"attention_bias"}, false));
+  return l;
+}
+
+}  // namespace
 
 Architecture read_llama(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
@@ -65,11 +90,83 @@ Architecture read_olmo(ConfigFields& f) {
 /// Norms after attention and MLP, two per layer; the norms of q and k have the width of all heads.
 Architecture read_olmo2(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
-  Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
-  l.attention.qk_norm = NormKind::kRms;
-  l.attention.qk_norm_per_head = false;
+  append_equal(a, olmo2_layer(f, a.hidden), read_layer_count(f));
+  return a;
+}
+
+/// OLMo 2 with windows, except in every fourth layer.
+Architecture read_olmo3(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false);
+  const Layer l = olmo2_layer(f, a.hidden);
+  const std::uint32_t window = read_window(f, 4096);
+  append_windowed(
+      a, l, read_windows(f, read_layer_count(f), window, [](std::uint32_t i) { return (i + 1) % 4 != 0; }));
+  return a;
+}
+
+// Every fourth layer has no rotary positions, which changes no tensor. Published configs list those layers; a
+// window would apply to them.
+Architecture read_smollm3(ConfigFields& f) {
+  Architecture a = read_dimensions(f, true, 32768);
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 4}), .mlp = read_gated_mlp(f)};
   set_all_biases(l.attention, f.flag({"attention_bias"}, false));
+  l.mlp.up_bias = l.mlp.down_bias = f.flag({"mlp_bias"}, false);
+  const std::vector<std::uint32_t> rotary = f.numbers("no_rope_layers");  // 1: has rotary positions
+  const std::uint32_t interval = f.size({"no_rope_layer_interval"}, 4), window = read_window(f, 0);
+  const bool windows = f.flag({"use_sliding_window"}, false);
+  append_windowed(a, l, read_windows(f, read_layer_count(f), window, [&](std::uint32_t i) {
+                    return windows && (i < rotary.size() ? rotary[i] == 0 : (i + 1) % interval == 0);
+                  }));
+  return a;
+}
+
+Architecture read_seed_oss(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 524288);
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8, .head_dim = 128}), .mlp = read_gated_mlp(f)};
+  set_qkv_bias(l.attention, f.flag({"attention_bias"}, true));
+  l.attention.o_bias = f.flag({"attention_out_bias"}, false);
+  l.mlp.up_bias = l.mlp.down_bias = f.flag({"mlp_bias"}, false);
   append_equal(a, l, read_layer_count(f));
+  return a;
+}
+
+Architecture read_glm(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 131072);
+  append_equal(a, glm_layer(f, a.hidden), read_layer_count(f));
+  return a;
+}
+
+/// GLM with norms after attention and MLP too.
+Architecture read_glm4(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 131072);
+  Layer l = glm_layer(f, a.hidden);
+  l.norms = 4;
+  append_equal(a, l, read_layer_count(f));
+  return a;
+}
+
+/// Command R. The norms of q and k have one vector per head (Command R+).
+Architecture read_cohere(ConfigFields& f) {
+  Architecture a = read_dimensions(f, true, 8192);
+  a.final_norm = NormKind::kScaleOnly;
+  Layer l = cohere_layer(f, a.hidden);
+  if (f.flag({"use_qk_norm"}, false)) l.attention.qk_norm = NormKind::kScaleOnly;
+  l.attention.qk_norm_per_head = false;
+  append_equal(a, l, read_layer_count(f));
+  return a;
+}
+
+/// Command R7B: windows, except in every fourth layer.
+Architecture read_cohere2(ConfigFields& f) {
+  Architecture a = read_dimensions(f, true, 8192);
+  a.final_norm = NormKind::kScaleOnly;
+  const Layer l = cohere_layer(f, a.hidden);
+  const std::uint32_t window = read_window(f, 4096);
+  const std::uint32_t pattern =
+      f.size({"sliding_window_pattern", "_sliding_window_pattern", "layer_switch"}, 4);
+  append_windowed(a, l, read_windows(f, read_layer_count(f), window, [&](std::uint32_t i) {
+                    return (i + 1) % pattern != 0;
+                  }));
   return a;
 }
 

@@ -83,6 +83,7 @@ void attention_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp,
     f(Weight{a.latent ? a.kv_lora_rank + std::uint64_t{a.rope_head_dim} : w.k, 1, 1, Kind::kVector});
   if (a.v_bias && !a.latent) f(Weight{w.v, 1, 1, Kind::kVector});
   if (a.o_bias) f(Weight{H, 1, 1, Kind::kVector});
+  if (a.sinks) f(Weight{w.heads, 1, 1, Kind::kVector});
 }
 
 template <class F>

@@ -60,6 +60,7 @@ void attention(ShapeList& t, const Attention& a, std::uint64_t h) {
   t.norm("attention.q_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.q_width());
   t.norm("attention.k_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.k_width());
   t.linear("attention.o", h, a.out_width(), a.o_bias);
+  if (a.sinks) t.add("attention.sinks", a.heads);
 }
 
 void mlp(ShapeList& t, const std::string& name, const Mlp& m, std::uint64_t h, std::uint64_t copies) {

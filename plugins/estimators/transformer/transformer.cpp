@@ -24,9 +24,10 @@ id = "transformer"
 version = "0.1.0"
 kind = "estimator"
 summary = "closed form for any known decoder under any parallelism"
-families = ["baichuan", "deepseek", "deepseek_v2", "deepseek_v3", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text",
-  "gpt2", "gpt_neox", "granite", "internlm2", "llama", "mistral", "mixtral", "mpt", "olmo", "olmo2", "opt", "phi", "phi3",
-  "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "stablelm", "starcoder2"]
+families = ["baichuan", "cohere", "cohere2", "deepseek", "deepseek_v2", "deepseek_v3", "falcon", "gemma", "gemma2",
+  "gemma3", "gemma3_text", "glm", "glm4", "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "internlm2", "llama",
+  "mistral", "mixtral", "mpt", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+  "seed_oss", "smollm3", "stablelm", "starcoder2"]
 frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",

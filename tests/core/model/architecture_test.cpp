@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(count_equals_the_tensors_of_every_small_dense_decoder) {
         l.attention.q_bias = on(5), l.attention.k_bias = l.attention.v_bias = on(6),
         l.attention.o_bias = on(7);
         l.attention.qk_norm = on(8) ? norm : NormKind::kNone;
-        l.attention.qk_norm_per_head = on(9);
+        l.attention.qk_norm_per_head = on(9), l.attention.sinks = on(3);
         l.mlp = {.gated = on(10), .up_bias = on(5), .down_bias = on(6), .width = 1 + kv};
         l.norm = norm, l.norms = 1 + bits % 4;
         a.layers = {{l, 1 + bits % 3}};

@@ -20,13 +20,16 @@ namespace {
 // Published totals, or recomputed ones where no exact total is published (baichuan2, falcon, mpt).
 // DeepSeek-V3: with its 14,848 router correction biases, without the multi-token prediction module.
 // DeepSeek-V2 and V2-Lite: computed from their published configs term by term below; their model cards have
-// 236B and 15.7B.
+// 236B and 15.7B. cohere, cohere2, glm, glm4, glm4_moe, gpt_oss, olmo3, seed_oss and smollm3: the trained weights
+// that transformers 5.24 creates from the same config, without the correction bias of routers, which is a buffer there.
 struct Published {
   const char *preset, *config;  // "": there is no config to compare with
   std::uint64_t total;
 };
 constexpr Published kPublished[] = {
     {"baichuan2-7b", "Baichuan2-7B-Chat.json", 7'505'973'248},
+    {"command-r-35b", "", 34'980'831'232},
+    {"command-r7b", "", 8'028'033'024},
     {"deepseek-moe-16b", "deepseek-moe-16b-base.json", 16'375'728'128},
     {"deepseek-v2", "", 235'741'434'880},
     {"deepseek-v2-lite", "", 15'706'484'224},
@@ -42,7 +45,13 @@ constexpr Published kPublished[] = {
     {"gemma-3-27b", "", 27'009'346'304},
     {"gemma-3-4b", "", 3'880'263'168},
     {"gemma-7b", "", 8'537'680'896},
+    {"glm-4-9b", "", 9'399'951'360},
+    {"glm-4-9b-0414", "", 9'400'279'040},
+    {"glm-4.5", "", 352'797'814'784},
+    {"glm-4.5-air", "", 106'852'245'504},
     {"gpt-neox-20b", "gpt-neox-20b.json", 20'554'567'680},
+    {"gpt-oss-120b", "", 116'829'156'672},
+    {"gpt-oss-20b", "", 20'914'757'184},
     {"gpt2", "gpt2.json", 124'439'808},
     {"gpt2-large", "", 774'030'080},
     {"gpt2-medium", "gpt2-medium.json", 354'823'168},
@@ -56,6 +65,8 @@ constexpr Published kPublished[] = {
     {"olmo-2-1b", "", 1'484'916'736},
     {"olmo-2-32b", "", 32'234'279'936},
     {"olmo-2-7b", "OLMo-2-1124-7B.json", 7'298'617'344},
+    {"olmo-3-32b", "", 32'233'522'176},
+    {"olmo-3-7b", "", 7'298'011'136},
     {"olmo-7b", "OLMo-7B-hf.json", 6'888'095'744},
     {"opt-1.3b", "opt-1.3b.json", 1'315'758'080},
     {"opt-125m", "", 125'239'296},
@@ -79,6 +90,8 @@ constexpr Published kPublished[] = {
     {"qwen1.5-moe-a2.7b", "Qwen1.5-MoE-A2.7B-Chat.json", 14'315'784'192},
     {"qwen3-235b-a22b", "Qwen3-235B-A22B.json", 235'093'634'560},
     {"qwen3-30b-a3b", "", 30'532'122'624},
+    {"seed-oss-36b", "", 36'151'104'512},
+    {"smollm3-3b", "", 3'075'098'624},
     {"stablelm-2-1.6b", "", 1'644'515'328},
     {"stablelm-3b-4e1t", "stablelm-3b-4e1t.json", 2'795'443'200},
     {"starcoder2-15b", "", 15'957'889'024},

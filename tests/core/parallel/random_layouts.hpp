@@ -27,6 +27,7 @@ inline model::Attention random_attention(const Draw& draw) {
   }
   t.v_bias = coin(draw), t.window = coin(draw) ? 0 : static_cast<std::uint32_t>(draw(1, 64));
   t.qk_norm = static_cast<model::NormKind>(coin(draw) ? 3 : draw(0, 2)), t.qk_norm_per_head = coin(draw);
+  t.sinks = coin(draw);
   return t;
 }
 
