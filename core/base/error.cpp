@@ -31,15 +31,20 @@ std::string printable(std::string_view text, std::size_t max) {
 /// line of its own behind a message of several lines, of which the last one is about something else.
 std::string Error::full() const {
   std::string out;
+  std::string_view message = what();
+  // Of "--set KEY" the place has the key.
+  const std::string_view place = where_.file;
+  const std::string key = std::string(place.substr(place.rfind(' ') + 1)) + ": ";
+  if (place.starts_with("--set ") && message.starts_with(key)) message.remove_prefix(key.size());
   if (!where_.file.empty()) {
     out = escaped(where_.file, kMaxFile);
     if (where_.line) out += ":" + std::to_string(where_.line);
     if (where_.line && where_.column) out += ":" + std::to_string(where_.column);
     out += ": ";
   }
-  out += printable(what(), kMaxMessage);
+  out += printable(message, kMaxMessage);
   if (hint_.empty()) return out;
-  const bool several_lines = std::string_view(what()).find('\n') != std::string_view::npos;
+  const bool several_lines = message.find('\n') != std::string_view::npos;
   out += (several_lines ? "\n(" : " (") + printable(hint_, kMaxMessage) + ")";
   return out;
 }

@@ -36,6 +36,10 @@ BOOST_AUTO_TEST_CASE(an_error_has_its_source_position_and_hint) {
   BOOST_TEST(usage_error("what", "", {"a.toml", 3}).full() == "a.toml:3: what");
   BOOST_TEST(usage_error("what", "", {"a.toml"}).full() == "a.toml: what");
   BOOST_TEST(run_error("what").full() == "what");
+  // The key of the command line is named once.
+  BOOST_TEST(usage_error("train.steps: what", "", {"--set train.steps"}).full() == "--set train.steps: what");
+  BOOST_TEST(usage_error("train.steps = 0: what", "", {"--set train.steps"}).full() ==
+             "--set train.steps: train.steps = 0: what");
 }
 
 BOOST_AUTO_TEST_CASE(control_characters_of_untrusted_names_are_escaped) {
