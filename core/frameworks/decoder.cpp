@@ -456,10 +456,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
       in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
     }
   }
-  if (s_.liger.rotary) {
+  if (s_.liger.rotary && w.rotary) {
     const ModuleScope scope(t_, "rotary_emb");
     std::tie(in.q, in.k) = liger_rope(t_, in.q, in.k, context.rotary.cos, context.rotary.sin);
-  } else {
+  } else if (w.rotary) {
     // Both results exist before either variable is assigned again.
     Tensor q = rotated(in.q, context.rotary), k = rotated(in.k, context.rotary);
     in.q = std::move(q);

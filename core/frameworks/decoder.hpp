@@ -42,6 +42,7 @@ struct LayerWeights {
   std::vector<Tensor> norms, norm_shifts;   // of width H, in order of use
   Tensor router, experts_up, experts_down;  // [E, H], [E, 2I, H], [E, H, I]
   std::uint32_t window = 0, experts_per_token = 0;
+  bool rotary = true;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
 

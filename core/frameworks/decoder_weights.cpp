@@ -134,6 +134,7 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
   w.kv_heads = a.kv_heads;
   w.head_dim = a.head_dim;
   w.window = a.window;
+  w.rotary = a.rotary;
   // In the order of model.parameters().
   const auto add_output = [&] {
     w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,

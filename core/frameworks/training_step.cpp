@@ -23,8 +23,8 @@
 namespace trainhost::frameworks {
 namespace {
 
-constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "gpt2",  "llama",
-                                          "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
+constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3", "gemma3_text", "gpt2",  "llama",  "mistral",
+                                          "mixtral", "phi3",   "qwen2",       "qwen3", "smollm3"};
 constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "mistral",
                                                   "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
@@ -242,7 +242,7 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
     : layers_(architecture.layer_count()) {
   if (!has_builder(architecture.family, s.modules))
     throw usage_error("the training step of the family '" + architecture.family + "' is not described",
-                      "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
+                      "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3, smollm3");
   require_countable(architecture, s);
   if (may_be_repeated(architecture, s)) {
     model::Architecture small = architecture;

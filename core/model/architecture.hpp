@@ -26,8 +26,9 @@ struct Attention {
   bool q_bias = false, k_bias = false, v_bias = false, o_bias = false;
   NormKind qk_norm = NormKind::kNone;
   bool qk_norm_per_head = true;  // one vector of D for all heads (Qwen3, Gemma 3); false: all heads (OLMo 2)
-  bool sinks = false;            // a learned score per head that takes part in the softmax (gpt-oss)
-  std::uint32_t window = 0;      // keys visible to a query; 0 = all previous
+  bool rotary = true;        // false: q and k have no rotary positions (a fourth of the layers of SmolLM3)
+  bool sinks = false;        // a learned score per head that takes part in the softmax (gpt-oss)
+  std::uint32_t window = 0;  // keys visible to a query; 0 = all previous
   // Only MLA. q_lora_rank 0: q is a projection of the hidden state.
   bool latent = false;
   std::uint32_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0, nope_head_dim = 0, v_head_dim = 0;

@@ -104,19 +104,25 @@ Architecture read_olmo3(ConfigFields& f) {
   return a;
 }
 
-// Every fourth layer has no rotary positions, which changes no tensor. Published configs list those layers; a
-// window would apply to them.
+/// Every fourth layer has no rotary positions; a window would apply to these layers.
 Architecture read_smollm3(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 32768);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 4}), .mlp = read_gated_mlp(f)};
   set_all_biases(l.attention, f.flag({"attention_bias"}, false));
   l.mlp.up_bias = l.mlp.down_bias = f.flag({"mlp_bias"}, false);
-  const std::vector<std::uint32_t> rotary = f.numbers("no_rope_layers");  // 1: has rotary positions
-  const std::uint32_t interval = f.size({"no_rope_layer_interval"}, 4), window = read_window(f, 0);
-  const bool windows = f.flag({"use_sliding_window"}, false);
-  append_windowed(a, l, read_windows(f, read_layer_count(f), window, [&](std::uint32_t i) {
-                    return windows && (i < rotary.size() ? rotary[i] == 0 : (i + 1) % interval == 0);
-                  }));
+  const std::vector<std::uint32_t> listed = f.numbers("no_rope_layers");  // 1: has rotary positions
+  const std::uint32_t interval = f.size({"no_rope_layer_interval"}, 4);
+  const auto rotary = [&](std::uint32_t i) {
+    return i < listed.size() ? listed[i] != 0 : (i + 1) % interval != 0;
+  };
+  const std::uint32_t window = f.flag({"use_sliding_window"}, false) ? read_window(f, 0) : 0;
+  f.mark_as_read("sliding_window");
+  const std::vector<std::uint32_t> windows =
+      read_windows(f, read_layer_count(f), window, [&](std::uint32_t i) { return !rotary(i); });
+  for (std::uint32_t i = 0; i < windows.size(); ++i) {
+    l.attention.rotary = rotary(i), l.attention.window = windows[i];
+    append(a, l);
+  }
   return a;
 }
 

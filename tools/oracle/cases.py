@@ -467,6 +467,19 @@ def draw_liger_gemma(seed: int, number: int) -> Case:
     return draw_liger(seed, number, ("gemma2", "gemma3"))
 
 
+def draw_smollm3(seed: int, number: int) -> Case:
+    """Case `number` of a seed of SmolLM3, in which every second layer has no rotary positions; every third case has adapters over
+    4-bit weights. Half of the cases have wide heads, and little else, so that attention sets the peak of the forward pass."""
+    r = random.Random(f"smollm3/{seed}/{number}")
+    if number % 3 == 2:
+        case = draw_quantized(f"{seed}/smollm3", number * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index("llama"))
+    else:
+        case = draw(f"{seed}/smollm3", number * len(FAMILIES) + FAMILIES.index("llama"))
+    wide = {"hidden": between(r, 64, 128, 8), "intermediate": between(r, 64, 128, 8), "vocab": between(r, 100, 200), "heads": 12,
+            "kv_heads": r.choice([3, 12]), "head_dim": 128, "lora_targets": "qv" if case.lora else ""}
+    return dataclasses.replace(case, family="smollm3", layers=2, **(wide if number % 2 else {}))
+
+
 def draw_trl(seed: int, number: int) -> Case:
     """Case `number` of a seed with adapters over 4-bit weights as SFTTrainer of TRL 1.16 prepares them: cast to bf16. Embedding,
     norms and head are in f32 or bf16."""

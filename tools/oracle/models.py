@@ -55,7 +55,9 @@ def config_of(c: Case):
         keys["final_logit_softcapping"] = c.final_softcap or None
     if c.family == "mixtral":
         keys |= {"num_local_experts": c.experts, "num_experts_per_tok": c.experts_per_token}
-    name = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
+    if c.family == "smollm3":
+        keys["no_rope_layers"] = [1 - i % 2 for i in range(c.layers)]
+    name = {"llama": "Llama", "smollm3": "SmolLM3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
             "gemma3": "Gemma3Text", "phi3": "Phi3", "mixtral": "Mixtral"}[c.family]
     return getattr(transformers, name + "Config")(**keys)
 

@@ -14,7 +14,7 @@ namespace trainhost::test {
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
 /// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger",
-/// "liger-gemma", "cut", "trl", "eight-bit", "axolotl",
+/// "liger-gemma", "cut", "smollm3", "trl", "eight-bit", "axolotl",
 /// "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
@@ -66,6 +66,7 @@ inline model::Architecture architecture_of(const nlohmann::json& c) {
   a.head_bias = a.family == "phi";
   for (std::uint32_t i = 0; i < c.at("layers").get<std::uint32_t>(); ++i) {
     a.layers.push_back({l, 1});
+    if (a.family == "smollm3") a.layers.back().layer.attention.rotary = i % 2 == 0;
     if (!a.family.starts_with("gemma") || i % 2 == 0) a.layers.back().layer.attention.window = c.at("window");
   }
   return a;

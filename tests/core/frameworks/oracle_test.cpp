@@ -130,6 +130,10 @@ BOOST_AUTO_TEST_CASE(the_replay_of_kernels_of_liger_agrees_with_pytorch_in_every
   for (const auto& [family, cases] : gemma) BOOST_TEST(cases == 12u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_layers_without_rotary_positions_agrees_with_pytorch_in_every_stored_case) {
+  BOOST_TEST(compare("smollm3").at("smollm3") == 14u);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_bf16_adapters_of_trl_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("trl");
   BOOST_TEST(cases_of_family.size() == 7u);
@@ -271,8 +275,8 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
   for (const char* folder :
-       {"fsdp", "accelerate", "quantized", "reentrant", "liger", "liger-gemma", "cut", "trl", "axolotl",
-        "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed", "deepspeed-offload"})
+       {"fsdp", "accelerate", "quantized", "reentrant", "liger", "liger-gemma", "cut", "smollm3", "trl",
+        "axolotl", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed", "deepspeed-offload"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));
