@@ -32,7 +32,7 @@ std::string printable(std::string_view text, std::size_t max) {
 std::string Error::full() const {
   std::string out;
   std::string_view message = what();
-  // Of "--set KEY" the place has the key.
+  // The place "--set KEY" names the key already.
   const std::string_view place = where_.file;
   const std::string key = std::string(place.substr(place.rfind(' ') + 1)) + ": ";
   if (place.starts_with("--set ") && message.starts_with(key)) message.remove_prefix(key.size());

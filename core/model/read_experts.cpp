@@ -153,7 +153,7 @@ Architecture read_deepseek_v3(ConfigFields& f) {
   return a;
 }
 
-/// The correction bias of the router is no trained weight here: transformers keeps it as a buffer.
+/// The router's correction bias is not counted: transformers keeps it as a buffer, not as a trained weight.
 Architecture read_glm4_moe(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8, .head_dim = 128})};
@@ -164,8 +164,8 @@ Architecture read_glm4_moe(ConfigFields& f) {
   return a;
 }
 
-/// Biases everywhere, and windows in every second layer. The published weights of the experts are in MXFP4;
-/// their number is that of the bf16 weights that a training run has.
+/// All projections have biases, and every second layer has a window. The published files store the experts in
+/// MXFP4, two weights per byte; counts here are of weights, as a training run has them in bf16.
 Architecture read_gpt_oss(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8, .head_dim = 64})};
