@@ -129,7 +129,7 @@ void trainer_loaded_type(Job& job, bool trl) {
   // TRL reads the LoRA keys of ModelConfig only with use_peft.
   const bool adapters = job.find("@peft");
   const Given* base = job.find("lora.base");
-  const bool casts_adapters = trl && adapters && base && base->value == "nf4";
+  const bool casts_adapters = trl && adapters && base && (base->value == "nf4" || base->value == "int8");
   if (!adapters)
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   else

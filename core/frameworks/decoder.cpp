@@ -302,6 +302,7 @@ Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
 Tensor Decoder::base_product(const LinearWeights& w, const Tensor& x) {
   return module(w.module, x, [&](const Tensor& in) {
     if (w.quantized) return linear_4bit(t_, in, *w.quantized);
+    if (w.int8) return linear_8bit(t_, in, *w.int8);
     return gpt2_ ? conv1d(t_, in, w.weight, w.bias) : linear(t_, in, w.weight, w.bias);
   });
 }
@@ -316,7 +317,7 @@ Tensor Decoder::product_of_adapter(const Tensor& x, const Tensor& weight, std::i
 }
 
 Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
-  if (w.quantized) return adapted_4bit(w, x);
+  if (w.quantized || w.int8) return adapted_quantized(w, x);
   // lora.Linear.forward() of peft: result + lora_B(lora_A(dropout(x))) * scaling, with x in the type of the
   // adapter.
   Tensor result = base_product(w, x);
@@ -336,11 +337,11 @@ Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
   return to(t_, result, type);
 }
 
-Tensor Decoder::adapted_4bit(const LinearWeights& w, const Tensor& x) {
+Tensor Decoder::adapted_quantized(const LinearWeights& w, const Tensor& x) {
   // lora.Linear4bit.forward() of peft: x is cast to the type of the adapter and the change to that of the
-  // result, unless autocast does so for each product.
+  // result, unless autocast does so for each product. lora.Linear8bitLt makes no copy of the result.
   Tensor result = base_product(w, x);
-  result = clone(t_, result);
+  if (!w.int8) result = clone(t_, result);
   // FSDP of accelerate in mixed precision runs under autocast too, where every product has one type already.
   const bool autocast = t_.autocast_on || (fsdp_ && s_.fsdp.is_mixed());
   const auto adapter_type = [&] { return s_.fsdp.flat ? fsdp_->visible_type(w.unit_a) : w.lora_a->type; };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/frameworks/attention.hpp"
+#include "core/frameworks/int8.hpp"
 #include "core/frameworks/nf4.hpp"
 #include "core/frameworks/step_model.hpp"
 #include "core/frameworks/training_step.hpp"
@@ -31,6 +32,7 @@ struct LinearWeights {
   AdapterModules adapter;
   Tensor weight, bias;                 // quantized: the packed tensor of `quantized`
   std::optional<Nf4Weight> quantized;  // by bitsandbytes
+  std::optional<Int8Weight> int8;      // likewise; `weight` is then its bytes
   Tensor lora_a, lora_b;
   std::int32_t unit_a = 0, unit_b = 0;  // of FSDP1
 };
@@ -101,7 +103,7 @@ class Decoder : public StepModel {
   Tensor base_product(const LinearWeights& w, const Tensor& x);
   Tensor product_of_adapter(const Tensor& x, const Tensor& weight, std::int32_t unit);
   Tensor adapted(const LinearWeights& w, const Tensor& x);
-  Tensor adapted_4bit(const LinearWeights& w, const Tensor& x);
+  Tensor adapted_quantized(const LinearWeights& w, const Tensor& x);
   Tensor dropped(const LinearWeights& w, const Tensor& x);
   std::array<Tensor, 3> query_key_value(const LayerWeights& w, const Tensor& x);
   AttentionOutputs attended(const Tensor& x, const LayerWeights& w, const Context& context);

@@ -56,7 +56,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       buffer({layers_.front().head_dim / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
   // name2qmap of bitsandbytes, of which each weight has a copy.
   if (s_.nf4 && s_.double_quantized) buffer({256}, Element::kF32, "", "table of the NF4 scales");
-  if (gemma_) buffer({}, s_.nf4 ? computed_type() : s_.weights, "embed_tokens", "scale");
+  if (gemma_) buffer({}, s_.nf4 || s_.int8 ? computed_type() : s_.weights, "embed_tokens", "scale");
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
 }
 
@@ -109,6 +109,11 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
     w.weight = w.quantized->parts.front();
     if (bias)
       w.bias = fsdp_ ? weight({outputs}, module) : t_.parameter({outputs}, computed_type(), module, false);
+  } else if (s_.int8) {
+    // Linear8bitLt casts its bias to the type of its input, which is that of the norms.
+    w.int8 = int8_weight(t_, {outputs, inputs}, module, s_.outlier_columns(inputs));
+    w.weight = w.int8->weight;
+    if (bias) w.bias = weight({outputs}, module);
   } else {
     // Conv1D of GPT-2 stores [inputs, outputs].
     w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);

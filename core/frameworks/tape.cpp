@@ -335,6 +335,7 @@ void Tape::compute_again(Frame& frame) {
   }
   assert(frame.tensors.size() >= frame.expected);
   refilling_ = nullptr;
+  kept_while_recomputed_.clear();
   purpose = before;
 }
 

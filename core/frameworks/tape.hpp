@@ -240,9 +240,14 @@ class Tape {
   /// backward pass of its result inside of the outer one.
   Tensor checkpointed_reentrant(const std::vector<Tensor>& inputs,
                                 std::function<Tensor(const std::vector<Tensor>&)> region);
-  /// Called by a node that runs: `t`, which the object of the node has as an attribute, exists until the graph
-  /// is freed.
+  /// Called by a node that runs: `t`, which the object of the node has as an attribute, exists until the
+  /// graph is freed.
   void keep_with_graph(const Tensor& t) { kept_with_graph_.push_back(t); }
+  /// Whether a checkpointed region is computed again, without reentrant checkpoints.
+  bool recomputes() const { return refilling_ != nullptr; }
+  /// While recomputes(): `t`, which an object of the second graph has as an attribute, exists until the
+  /// region has been computed.
+  void keep_while_recomputed(const Tensor& t) { kept_while_recomputed_.push_back(t); }
   /// Memory of an operator's result. `kept`: a region that keeps products keeps it too, and does not compute
   /// it again.
   Tensor make_result(const Shape& shape, Element type, const char* tensor, bool kept);
@@ -291,7 +296,7 @@ class Tape {
   int backward_passes_ = 0;  // that run now, one inside of the other
   /// Regions of reentrant checkpoints whose backward pass has run.
   std::vector<std::function<Tensor(const std::vector<Tensor>&)>> finished_regions_;
-  std::vector<Tensor> kept_with_graph_;
+  std::vector<Tensor> kept_with_graph_, kept_while_recomputed_;
   Frame* frame_ = nullptr;      // of the region that runs forward
   Frame* refilling_ = nullptr;  // of the region that is computed again
   std::vector<Ref<Node>> ready_;

@@ -101,6 +101,7 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end,
   // Of the backward pass that this one runs in, as reentrant checkpointing does.
   std::vector<Ref<Node>> outer = std::exchange(ready_, {});
   const std::int32_t layer_before = layer;
+  const std::size_t kept_before = kept_with_graph_.size();
   ++backward_passes_;
   // compute_dependencies(): how many gradients each node and each leaf waits for.
   std::vector<Node*> stack{loss->node.get()};
@@ -147,7 +148,16 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end,
   module = "";
   purpose = Purpose::kBackward;
   if (at_end) at_end();
-  if (!backward_passes_) finished_regions_.clear(), kept_with_graph_.clear();
+  if (!backward_passes_) finished_regions_.clear();
+  // The graph of this pass is freed; that of an outer one is not. What a layer kept is freed as an event of
+  // it, so that equal layers have equal events.
+  const std::int32_t layer_after = layer;
+  for (std::size_t i = kept_before; i < kept_with_graph_.size(); ++i) {
+    layer = storage(kept_with_graph_[i]).layer;
+    kept_with_graph_[i].reset();
+  }
+  layer = layer_after;
+  kept_with_graph_.resize(kept_before);
 }
 
 }  // namespace trainhost::frameworks

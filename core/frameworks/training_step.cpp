@@ -5,6 +5,7 @@
 #include "core/frameworks/training_step.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -236,6 +237,11 @@ bool has_builder(std::string_view family, ModelSource modules) {
   if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
     return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
+}
+
+std::int64_t StepSettings::outlier_columns(std::int64_t inputs) const {
+  if (outliers) return *outliers;
+  return static_cast<std::int64_t>(std::ceil(outlier_share * static_cast<double>(inputs)));
 }
 
 CalculatedStep::CalculatedStep(const model::Architecture& architecture, const StepSettings& s)

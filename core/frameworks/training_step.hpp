@@ -112,8 +112,13 @@ struct StepSettings {
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
   bool nf4 = false;  // frozen linear layers are in NF4: in torchtune of torchao, else of bitsandbytes
   bool double_quantized = false;  // the scales of bitsandbytes' NF4 have 8 bits
-  bool whole_packed = false;      // FSDP2 leaves each rank all packed weights (bnb_4bit_quant_storage uint8)
-  bool packed = false;            // positions are given, because a row holds several sequences
+  bool int8 = false;              // frozen linear layers are in 8 bits of bitsandbytes (LLM.int8())
+  /// Columns of each input of these with values of 6.0 or more: this share, rounded up, or this number.
+  double outlier_share = 0;
+  std::optional<std::uint32_t> outliers;
+  std::int64_t outlier_columns(std::int64_t inputs) const;
+  bool whole_packed = false;    // FSDP2 leaves each rank all packed weights (bnb_4bit_quant_storage uint8)
+  bool packed = false;          // positions are given, because a row holds several sequences
   bool offload_inputs = false;  // the inputs of checkpointed layers are in host memory until they are needed
   /// torch 2.5: the first call of a compiled 8-bit step clones what it changes.
   bool tunes_with_clones = false;

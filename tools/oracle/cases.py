@@ -430,6 +430,19 @@ def draw_quantized(seed: int, number: int) -> Case:
         quantized={"type": r.choice(["nf4", "nf4", "fp4"]), "double": r.random() < 0.6, "prepared": prepared, "autocast": autocast})
 
 
+def draw_int8(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 8-bit weights of bitsandbytes. A third of the cases has no outliers. Checkpoints
+    are reentrant in every second case that has them."""
+    r = random.Random(f"int8/{seed}/{number}")
+    case = draw_quantized(f"{seed}/int8", number)
+    turn = number // len(QUANTIZED_FAMILIES)
+    types = {"prepared": case.quantized["prepared"], "autocast": case.quantized["autocast"]}
+    checkpoint = (turn + number) % 3 != 0
+    return dataclasses.replace(
+        case, checkpoint=checkpoint, reentrant=True if checkpoint and r.random() < 0.4 else None, layers=r.choice([2, 3]),
+        quantized={"type": "int8", "outliers": r.choice([0, 1, 3, 24]), **types})
+
+
 def draw_reentrant(seed: int, number: int) -> Case:
     """Case `number` of a seed with reentrant checkpoints; every second one has adapters over 4-bit weights. Half of the cases
     have few tokens and a small vocabulary, so that layers set their peaks, not logits."""

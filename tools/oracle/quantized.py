@@ -1,4 +1,4 @@
-"""Models of transformers whose linear layers bitsandbytes quantizes to 4 bits, with adapters of peft (QLoRA).
+"""Models of transformers whose linear layers bitsandbytes quantizes to 4 bits (8 bits: int8.py), with adapters of peft (QLoRA).
 
 The `quantized` of a case: "type" nf4 or fp4; "double": block scales of 8 bits; "prepared": by
 prepare_model_for_kbit_training() of peft, which casts all other weights to f32; "autocast": the forward pass runs under
@@ -10,12 +10,16 @@ from unittest import mock
 
 import torch
 
+import int8
+
 LOADED = {"autocast": torch.bfloat16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def config_of(c):
     import transformers
 
+    if int8.is_int8(c):
+        return transformers.BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=int8.THRESHOLD)
     return transformers.BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type=c.quantized["type"], bnb_4bit_use_double_quant=c.quantized["double"],
         bnb_4bit_compute_dtype=LOADED[c.precision],
@@ -37,19 +41,23 @@ def replaced(model, c):
     from transformers.quantizers.base import get_keys_to_not_convert
 
     functional = bitsandbytes.functional
-    if c.quantized["double"]:
+    if c.quantized.get("double"):
         functional.name2qmap["dynamic"] = torch.empty(256)  # on the device, one for all weights
     linear = {name: (m.weight, m.bias) for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
-    with mock.patch.object(bitsandbytes.nn.modules, "Params4bit", parameter):
+    with mock.patch.object(bitsandbytes.nn.modules, "Params4bit", parameter), \
+            mock.patch.object(bitsandbytes.nn.modules, "Int8Params", int8.parameter):
         model = replace_with_bnb_linear(model, get_keys_to_not_convert(model), config_of(c))
     for name, module in model.named_modules():
+        if isinstance(module, bitsandbytes.nn.Linear8bitLt):
+            weight, module.bias = linear[name]
+            int8.quantize(module, weight)
         if not isinstance(module, bitsandbytes.nn.Linear4bit):
             continue
         weight, module.bias = linear[name]
         settings = {key: getattr(module.weight, key) for key in ("compress_statistics", "quant_type", "quant_storage")}
         packed, module.quant_state = functional.quantize_4bit(weight.detach(), **settings)
         module.weight = parameter(packed, **settings, quant_state=module.quant_state, bnb_quantized=True)
-    model.is_loaded_in_4bit = True
+    setattr(model, "is_loaded_in_8bit" if int8.is_int8(c) else "is_loaded_in_4bit", True)
     return model
 
 
@@ -70,6 +78,8 @@ def tensors_of(model, c) -> list:
     """What belongs to the weights, but is no parameter."""
     import bitsandbytes
 
+    if int8.is_int8(c):
+        return int8.tensors_of(model)
     found = [bitsandbytes.functional.name2qmap["dynamic"]] if c.quantized["double"] else []
     for module in model.modules():
         state = module.quant_state if isinstance(module, bitsandbytes.nn.Linear4bit) else None
@@ -124,15 +134,21 @@ def as_on_cuda(c):
     if not c.quantized:
         yield
         return
+    asked = torch.is_autocast_enabled
+    with mock.patch.object(torch, "is_autocast_enabled", lambda device="cpu": asked(device)):
+        with int8.as_on_cuda(c, Delegate) if int8.is_int8(c) else products_of_4_bits():
+            yield
+
+
+@contextlib.contextmanager
+def products_of_4_bits():
     from bitsandbytes.autograd import _functions
 
     operators = torch.ops.bitsandbytes
     ops = Delegate(torch.ops, bitsandbytes=Delegate(operators, gemm_4bit=Delegate(operators.gemm_4bit, default=gemm_4bit)))
-    asked = torch.is_autocast_enabled
     from bitsandbytes.nn import modules
 
     with mock.patch.object(_functions, "torch", Delegate(torch, ops=ops)), \
             mock.patch.object(modules, "fix_4bit_weight_quant_state_from_module", keep_state), \
-            mock.patch.object(modules.Linear4bit, "_save_to_state_dict", torch.nn.Linear._save_to_state_dict), \
-            mock.patch.object(torch, "is_autocast_enabled", lambda device="cpu": asked(device)):
+            mock.patch.object(modules.Linear4bit, "_save_to_state_dict", torch.nn.Linear._save_to_state_dict):
         yield

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import differences
 import flat
 import fsdp
+import int8
 import liger
 import cut
 import lit
@@ -128,6 +129,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         notes.release()
         gc.enable()
     kept = sum(left.get(kind, 0) for kind in ("parameters", "buffers", "optimizer", "inputs"))
+    if int8.is_int8(c):
+        kept += int8.kept_between_steps(model)
     # f32 weights of DeepSpeed are no parameters, and FSDP1 frees sharded gradients when the next step begins.
     if kept != left["total"] and not c.zero and not flat.is_flat(c):
         raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")

@@ -27,7 +27,7 @@ families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gp
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage",
+  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "int8_outliers",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
@@ -102,6 +102,9 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   o.flat_parameters = version == 1;
   if (const auto storage = given.choice("quant_storage", {"uint8", "compute"}))
     o.packed_as_bytes = *storage == 0;
+  constexpr double kMostColumns = 1 << 20;
+  if (const auto outliers = given.number("int8_outliers", 0, kMostColumns))
+    o.int8_outliers = static_cast<std::uint32_t>(*outliers);
   for (const char* key : {"backward_prefetch", "forward_prefetch", "use_orig_params"})
     if (given.text(key) && !o.flat_parameters)
       throw abi::StatusError(TH_E_ARG,

@@ -312,8 +312,8 @@ void add_host_entries(Builder& b, const Replay& r) {
 /// "an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or compiled kernels)"
 std::string described_software(const Replay& r, const Options& options) {
   const char* software = "transformers 5.23, peft 0.21, torch 2.15";
-  const bool bitsandbytes =
-      r.settings.nf4 || r.settings.paged_optimizer || r.settings.optimizer == Optimizer::kAdamW8bit;
+  const bool bitsandbytes = r.settings.nf4 || r.settings.int8 || r.settings.paged_optimizer ||
+                            r.settings.optimizer == Optimizer::kAdamW8bit;
   if (options.framework == Framework::kPlain && bitsandbytes)
     software = "transformers 5.24, peft 0.21, bitsandbytes 0.50, torch 2.15";
   if (options.framework == Framework::kTorchtitan) {

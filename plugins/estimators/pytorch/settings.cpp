@@ -182,7 +182,7 @@ void set_cut_loss(const model::Architecture& a, const RunSpec& r, const Options&
 void set_adapter_kernels(const model::Architecture& a, const RunSpec& r, const Options& o,
                          frameworks::StepSettings& s, std::vector<std::string>& notes) {
   const frameworks::AdapterKernels& asked = o.adapter_kernels;
-  if (!adapts(r) || !(asked.mlp || asked.qkv || asked.output)) return;
+  if (!adapts(r) || s.int8 || !(asked.mlp || asked.qkv || asked.output)) return;
   constexpr std::string_view kCompared[] = {"gemma2",  "gemma3", "gemma3_text", "llama",
                                             "mistral", "qwen2",  "qwen3"};
   const char* what = "kernels of axolotl for adapters";
@@ -259,6 +259,8 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (o.paged_optimizer && !torchtune && !has_bitsandbytes_adamw(r, o))
     reject("plan.optimizer_paged of this run", "it is replayed for torchtune, and for AdamW without sharding",
            "leave it out");
+  if (o.int8_outliers && !(adapts(r) && r.memory.frozen == DType::kI8))
+    reject("plan.int8_outliers of this run", "it is a setting of lora.base = \"int8\"", "leave it out");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace && !megatron)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
@@ -299,11 +301,6 @@ void reject(const std::string& what, const std::string& why, const std::string& 
 frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
                                        std::vector<std::string>& notes) {
   reject_other_kinds(r, o);
-  if (o.framework == Framework::kPlain && adapts(r) && r.memory.frozen == DType::kI8)
-    reject("lora.base = \"int8\"",
-           "products of bitsandbytes in 8 bits keep their inputs also where layers are recomputed, and "
-           "columns whose number depends on values",
-           "set lora.base to \"nf4\" or \"bf16\"");
   check_adapters(a, r, notes);
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
@@ -345,7 +342,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   if (o.framework != Framework::kTorchtitan) set_checkpoint_kind(r, o, s, notes);
   if (o.framework == Framework::kPlain) set_liger(a, r, o, s, notes);
   // DeepSpeed too has rules of its own for types: the engine casts the model and updates f32 weights.
-  if (r.mode == RunMode::kQlora)
+  if (r.mode == RunMode::kQlora || (adapts(r) && r.memory.frozen == DType::kI8))
     set_quantized(a, r, o, s, notes);
   else if (o.framework != Framework::kDeepSpeed)
     set_types(r, o, s, notes);

@@ -37,9 +37,10 @@ struct Options {
   bool flat_parameters = false;  // FSDP1
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
-  std::optional<bool> packed_as_bytes;   // plan.quant_storage = "uint8"
-  bool no_sync = false;                  // FSDP reduces in the last micro-batch only
-  std::uint64_t ddp_bucket = 25u << 20;  // bytes
+  std::optional<bool> packed_as_bytes;         // plan.quant_storage = "uint8"
+  std::optional<std::uint32_t> int8_outliers;  // columns of each input of LLM.int8()
+  bool no_sync = false;                        // FSDP reduces in the last micro-batch only
+  std::uint64_t ddp_bucket = 25u << 20;        // bytes
   bool gradient_as_bucket_view = false;
   bool compile = false;        // torch.compile; otherwise eager execution
   bool compiles_loss = false;  // of torchtitan
@@ -90,7 +91,7 @@ void set_torchtune(const model::Architecture& architecture, const RunSpec& run, 
 void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
-/// Types of QLoRA of transformers. Throws usage_error.
+/// Types of QLoRA and LLM.int8() of transformers. Throws usage_error.
 void set_quantized(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                    frameworks::StepSettings& settings, std::vector<std::string>& notes);
 

@@ -1,12 +1,38 @@
-// QLoRA of transformers: adapters of peft over linear layers that bitsandbytes has quantized to 4 bits. Types
-// only; the modules are in core/frameworks. QLoRA of torchtune and litgpt: their own files. What is
-// described: docs/pytorch-memory.md ("QLoRA of transformers").
+// Adapters of peft over linear layers that bitsandbytes has quantized: to 4 bits (QLoRA of transformers) or
+// to 8 (LLM.int8()). Types only; the modules are in core/frameworks. QLoRA of torchtune and litgpt: their own
+// files. What is described: docs/pytorch-memory.md ("QLoRA of transformers", "LLM.int8()").
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
 namespace {
 
 constexpr const char* kQuantized = "quantized base weights";
+
+/// "more than 99.9% of values are multiplied in 8-bit" (Dettmers et al., LLM.int8(), 2022): columns of the
+/// inputs with outliers, of which nothing else is known before the run.
+constexpr double kOutlierShare = 0.001;
+
+bool in_8_bits(const RunSpec& r) { return r.memory.frozen == DType::kI8; }
+
+/// What the 8-bit layers of bitsandbytes do not have, or what was not compared.
+void require_described_8_bits(const RunSpec& r, const Options& o) {
+  const std::string base = "lora.base = \"int8\"";
+  if (r.parallel.zero)
+    reject(base + " with sharded weights",
+           "weights of bitsandbytes in 8 bits are bytes with attributes of their own, which no unit of FSDP "
+           "shards",
+           "leave parallel.zero out, or set lora.base to \"nf4\"");
+  if (o.liger.loss || o.liger.norms || o.liger.rotary || o.liger.swiglu)
+    reject(base + " with kernels of Liger", "their step was not compared with PyTorch",
+           "leave plan.cross_entropy and plan.liger_kernels out");
+  if (o.cut_loss)
+    reject(base + " with Cut Cross Entropy", "their step was not compared with PyTorch",
+           "leave plan.cross_entropy out");
+  if (o.adapter_kernels_given && (o.adapter_kernels.mlp || o.adapter_kernels.qkv || o.adapter_kernels.output))
+    reject("kernels of axolotl for adapters over a base in 8 bits",
+           "axolotl stops with an error: they have no product with such weights",
+           "leave plan.adapter_kernels out");
+}
 
 void require_described(const model::Architecture& a, const RunSpec& r, const Options& o) {
   if (o.framework != Framework::kPlain || (r.parallel.zero && !o.by_accelerate))
@@ -26,10 +52,11 @@ void require_described(const model::Architecture& a, const RunSpec& r, const Opt
   if (r.parallel.zero && !o.flat_parameters && r.grad == DType::kBF16)
     reject("adapters in bf16 over sharded " + std::string(kQuantized),
            "under FSDP2 they were not compared with PyTorch", "leave plan.gradients out");
-  if (r.memory.frozen != DType::kNF4)
+  if (in_8_bits(r)) require_described_8_bits(r, o);
+  if (r.memory.frozen != DType::kNF4 && !in_8_bits(r))
     reject("lora.base = \"" + std::string(run_file_name(r.memory.frozen)) + "\"",
-           "of the quantized types of bitsandbytes only its 4-bit types are replayed",
-           "set lora.base to \"nf4\" or \"bf16\"");
+           "of the quantized types of bitsandbytes its 4-bit and 8-bit types are replayed",
+           "set lora.base to \"nf4\", \"int8\" or \"bf16\"");
   if (a.has_experts())
     reject(std::string(kQuantized) + " of a model with experts",
            "transformers stacks their matrices, which bitsandbytes does not quantize");
@@ -43,6 +70,23 @@ void require_described(const model::Architecture& a, const RunSpec& r, const Opt
 bool keeps_loaded_type(const RunSpec& r, const Options& o) {
   if (r.weight == DType::kF32) return false;
   return o.name == "axolotl" || o.name == "llama-factory" || r.master == DType::kNone;
+}
+
+/// The number of outliers, and what checkpoints do not save.
+void add_notes_of_8_bits(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                         std::vector<std::string>& notes) {
+  s.outliers = o.int8_outliers;
+  s.outlier_share = kOutlierShare;
+  notes.push_back(o.int8_outliers ? std::to_string(*o.int8_outliers) +
+                                        " columns of each input of a product have outliers "
+                                        "(plan.int8_outliers)."
+                                  : "Columns of the inputs with outliers (6.0 or more) depend on the data; "
+                                    "0.1 % of them are planned, "
+                                    "rounded up (plan.int8_outliers).");
+  if (r.recompute == Recompute::kFull && !s.reentrant)
+    notes.push_back(
+        "Products in 8 bits keep their inputs although the layers are recomputed; reentrant checkpoints "
+        "(plan.checkpoint_reentrant) do not keep them.");
 }
 
 /// Whether FSDP2 leaves each rank all packed weights, as accelerate excludes those that are bytes. They are
@@ -61,8 +105,9 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
       r.compute != DType::kF16)
     reject("train.precision = \"" + std::string(run_file_name(r.compute)) + "\"",
            "kernels of narrower types are not replayed");
-  s.nf4 = true;
-  s.double_quantized = r.memory.double_quantized;
+  s.int8 = in_8_bits(r);
+  s.nf4 = !s.int8;
+  s.double_quantized = s.nf4 && r.memory.double_quantized;
   s.autocast_type = r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
   s.autocast = r.compute == DType::kF16 || r.compute == DType::kBF16;
   // The weights of a unit have one type, that of the packed elements.
@@ -77,7 +122,10 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   }
   std::string note =
       "bitsandbytes quantizes the linear layers but the head, and computes their products in " +
-      (s.autocast ? type : "fp32") + ". Embedding, norms and head are in ";
+      (s.int8       ? "8 bits (LLM.int8())"
+       : s.autocast ? type
+                    : "fp32") +
+      ". Embedding, norms and head are in ";
   if (r.parallel.zero)
     note += type + ", as the model is loaded.";
   else if (narrow)
@@ -92,6 +140,7 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   else
     note += "fp32.";
   notes.push_back(note);
+  if (s.int8) add_notes_of_8_bits(r, o, s, notes);
   s.whole_packed = r.parallel.zero && keeps_whole(o);
   if (s.whole_packed)
     notes.push_back(

@@ -79,6 +79,9 @@ BOOST_AUTO_TEST_CASE(scripts_of_trl_name_adapters_beside_training_arguments) {
   // The adapters are cast to bf16; the rest stays as it is loaded.
   BOOST_TEST(s.at("plan.gradients") == "bf16");
   BOOST_TEST(s.at("plan.master") == "none @9");
+  s = by_key(testing::read_text("sft.yaml", job + peft + "load_in_8bit: true\n"));
+  BOOST_TEST(s.at("lora.base") == "int8 @8");
+  BOOST_TEST(s.at("plan.gradients") == "bf16");
   s = by_key(testing::read_text("sft.yaml", job + peft + "dtype: float32\n"));
   BOOST_TEST(s.count("plan.gradients") == 0u);
   BOOST_TEST(s.at("lora.base") == "fp32");

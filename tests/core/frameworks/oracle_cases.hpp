@@ -13,7 +13,7 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "reentrant", "liger",
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "reentrant", "liger",
 /// "liger-gemma", "cut", "smollm3", "trl", "eight-bit", "axolotl",
 /// "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
@@ -191,8 +191,13 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   }
   if (c.contains("quantized")) {
     const nlohmann::json& q = c.at("quantized");
-    s.nf4 = true;
-    s.double_quantized = q.at("double");
+    if (q.at("type") == "int8") {
+      s.int8 = true;
+      s.outliers = q.at("outliers").get<std::uint32_t>();
+    } else {
+      s.nf4 = true;
+      s.double_quantized = q.at("double");
+    }
     s.whole_packed = q.value("whole", false);
     s.autocast = q.at("autocast");
     if (q.at("prepared")) s.weights = Element::kF32;

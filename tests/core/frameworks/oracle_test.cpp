@@ -108,6 +108,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_4_bit_weights_agrees_with_pytorch_in_every_st
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_8_bit_weights_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("int8");
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);
@@ -274,9 +280,9 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder :
-       {"fsdp", "accelerate", "quantized", "reentrant", "liger", "liger-gemma", "cut", "smollm3", "trl",
-        "axolotl", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed", "deepspeed-offload"})
+  for (const char* folder : {"fsdp", "accelerate", "quantized", "int8", "reentrant", "liger", "liger-gemma",
+                             "cut", "smollm3", "trl", "axolotl", "torchtitan", "torchtitan-2024", "torchtune",
+                             "litgpt", "deepspeed", "deepspeed-offload"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));
@@ -301,9 +307,11 @@ BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
     return std::tuple(s.bytes, t.name_of(s), s.purpose, s.stream);
   };
   std::size_t cases = 0;
-  for (const char* folder : {"", "quantized", "reentrant", "liger", "liger-gemma", "cut", "trl", "axolotl",
-                             "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "litgpt-full",
-                             "litgpt-wide", "fsdp", "accelerate", "accelerate-lora", "fsdp1", "fsdp1-lora"})
+  for (const char* folder :
+       {"",       "quantized",   "int8",        "reentrant",  "liger",           "liger-gemma",
+        "cut",    "trl",         "axolotl",     "torchtitan", "torchtitan-2024", "torchtune",
+        "litgpt", "litgpt-full", "litgpt-wide", "fsdp",       "accelerate",      "accelerate-lora",
+        "fsdp1",  "fsdp1-lora"})
     for (const Json& r : test::oracle_records(folder)) {
       model::Architecture a = test::architecture_of(r.at("case"));
       if (a.layers.back() != a.layers.front() || r.at("n").get<int>() % 3) continue;

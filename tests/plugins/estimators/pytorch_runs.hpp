@@ -27,8 +27,12 @@ inline RunSpec run_of(const nlohmann::json& c) {
   if (c.contains("axolotl")) r.weight = r.compute = DType::kBF16;  // autocast, as its default bf16: auto
   if (c.contains("quantized")) {
     const nlohmann::json& q = c.at("quantized");
-    r.mode = RunMode::kQlora;
-    r.memory.frozen = DType::kNF4, r.memory.double_quantized = q.at("double");
+    if (q.at("type") == "int8") {
+      r.memory.frozen = DType::kI8;
+    } else {
+      r.mode = RunMode::kQlora;
+      r.memory.frozen = DType::kNF4, r.memory.double_quantized = q.at("double");
+    }
     if (q.at("autocast")) r.weight = r.compute = DType::kBF16;
     r.master = q.at("prepared") ? DType::kF32 : DType::kNone;
     if (q.contains("adapters")) r.grad = DType::kBF16;
@@ -49,6 +53,8 @@ inline pytorch::Options options_of(const nlohmann::json& c) {
   o.cut_loss = c.value("cut", false);
   o.adapter_kernels = settings_of(c).adapter_kernels;
   if (c.contains("reentrant")) o.reentrant = c.at("reentrant");
+  if (c.contains("quantized") && c.at("quantized").contains("outliers"))
+    o.int8_outliers = c.at("quantized").at("outliers").get<std::uint32_t>();
   o.lora_dropout = c.at("lora_dropout").get<double>();
   return o;
 }

@@ -168,8 +168,6 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
   };
   const Row rows[] = {
       {"inference: it replays a training step", [](RunSpec& r) { r.mode = RunMode::kInference; }},
-      {"lora.base = \"int8\": products of bitsandbytes in 8 bits keep their inputs",
-       [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.memory.frozen = DType::kI8; }},
       {"plan.weights = \"fp8\"", [](RunSpec& r) { r.weight = DType::kF8; }},
       {"train.precision = \"fp8\"", [](RunSpec& r) { r.compute = DType::kF8; }},
       {"plan.moments = \"bf16\": gradients and moments of torch.optim have the type of the parameter",

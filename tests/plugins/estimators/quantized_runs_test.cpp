@@ -193,8 +193,7 @@ BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
           [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3, r.compute = DType::kF32; });
   refused("transformers", "under FSDP2 they were not compared",
           [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3, r.grad = DType::kBF16; });
-  refused("transformers", "lora.base = \"int8\": products of bitsandbytes in 8 bits keep their inputs",
-          [](RunSpec& r) { r.memory.frozen = DType::kI8; });
+  refused("transformers", "lora.base = \"int4\"", [](RunSpec& r) { r.memory.frozen = DType::kI4; });
   refused("transformers", "train.precision = \"fp8\"", [](RunSpec& r) { r.compute = DType::kF8; });
   refused("transformers", "a model with experts", unchanged,
           *model::find_planned_preset("mixtral-8x7b-v0.1"));
