@@ -174,7 +174,8 @@ std::string misspelt(const Job& job) {
 /// The path that a file gives for the JSON of DeepSpeed; null if it gives none.
 const Entry* deepspeed_path(const File& f) {
   const auto found = std::ranges::find_if(f.entries, [](const Entry& e) {
-    return (e.key == "deepspeed" || e.key == "deepspeed_config.deepspeed_config_file") &&
+    return (e.key == "deepspeed" || e.key == "deepspeed_config.deepspeed_config_file" ||
+            e.key == "dist_config.config_file") &&
            e.value.kind == Value::Kind::kText && !e.value.text.empty() && e.value.text != "none";
   });
   return found == f.entries.end() ? nullptr : &*found;

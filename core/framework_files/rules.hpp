@@ -48,6 +48,9 @@ void read_accelerate(const Entries& entries, Job& job);
 void read_deepspeed(const Entries& entries, Job& job);
 void read_axolotl(const Entries& entries, Job& job);
 void read_llama_factory(const Entries& entries, Job& job);
+/// A key that only format v1 of LLaMA-Factory has; null in a file of the other format.
+const runfile::Entry* llama_factory_v1(const Entries& entries);
+void read_llama_factory_v1(const Entries& entries, Job& job);
 void read_torchtune(const Entries& entries, Job& job);
 void read_torchtitan(const Entries& entries, Job& job);
 void read_megatron(const Entries& entries, Job& job);

@@ -142,10 +142,7 @@ void factory_adapters(Job& job) {
 
 void read_llama_factory(const Entries& entries, Job& job) {
   job.framework = "llama-factory";
-  const auto v1 = std::ranges::find_if(entries, [](const Entry& e) { return e.key == "model_class"; });
-  if (v1 != entries.end())
-    throw usage_error("model_class: this is format v1 of LLaMA-Factory, which is not read",
-                      "give a file with model_name_or_path and finetuning_type", v1->key_where);
+  if (llama_factory_v1(entries)) return read_llama_factory_v1(entries, job);
   apply_rules({{kLlamaFactory, kLlamaFactoryWithoutEffect},
                fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),

@@ -56,15 +56,23 @@ Tensor Decoder::loss_of_model() {
     logits = mul_number(t_, logits);
   }
   t_.module = "loss";
-  // logits.float(): log_softmax() keeps f32 log-probabilities [N, V]; the narrow logits are not saved.
-  const Tensor wide = to(t_, logits, Element::kF32);
-  // pad(labels, (0, 1)): the labels move by one token, not the logits, so that these need no copy.
-  const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
-  // labels[..., 1:].contiguous(), which is a view of a single row.
-  const Tensor targets =
-      batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
-  const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
-  Tensor result = cross_entropy(t_, flat, targets);
+  Tensor result;
+  {
+    // logits.float(): log_softmax() keeps f32 log-probabilities [N, V]; the narrow logits are not saved.
+    const Tensor wide = to(t_, logits, Element::kF32);
+    // pad(labels, (0, 1)): the labels move by one token, not the logits, so that these need no copy.
+    const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
+    // labels[..., 1:].contiguous(), which is a view of a single row.
+    const Tensor targets =
+        batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
+    const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
+    result = cross_entropy(t_, flat, targets);
+  }
+  if (s_.trainer_loss) {
+    // The function of the model has returned: its result keeps the logits and the loss.
+    x.reset();
+    result = trainer_loss_of(std::move(logits), std::move(result));
+  }
   if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, result);
   // MixedPrecisionPolicy.output_dtype of the root unit.
   if (s_.fsdp.casts_output) result = to(t_, result, s_.weights);
@@ -72,6 +80,33 @@ Tensor Decoder::loss_of_model() {
   t_.purpose = before;
   t_.module = "";
   return result;
+}
+
+Tensor Decoder::trainer_loss_of(Tensor logits, Tensor loss) {
+  // BaseTrainer.compute_log_probs(): the labels are an argument of the model too, so that two losses exist.
+  // The logits move by one token, which copies them unless there is one row.
+  const auto vocab = static_cast<std::int64_t>(a_.vocab);
+  Tensor log_probabilities;
+  {
+    // Attributes of `outputs`, which exist until the function returns.
+    const Tensor model_logits = std::move(logits), model_loss = std::move(loss);
+    const Tensor wide = to(t_, model_logits, Element::kF32);
+    const Tensor labels =
+        batch_ == 1 ? ids_ : t_.make({batch_ * (sequence_ - 1)}, Element::kI64, "labels, without the first");
+    const Tensor shifted = contiguous(t_, slice(t_, wide, 1, sequence_ - 1));
+    const Tensor rows = view(t_, shifted, {batch_ * (sequence_ - 1), vocab});
+    log_probabilities = neg(t_, cross_entropy_of_rows(t_, rows, labels));
+  }
+  // SFTTrainer.compute_loss(): weights of the tokens. BaseTrainer.fit() scales it by counts of tokens.
+  const Tensor weights =
+      t_.alias(loss_weights_, Shape{batch_ * sequence_}.sliced(0, batch_ * (sequence_ - 1)));
+  Tensor total = sum_of_all(t_, mul(t_, neg(t_, log_probabilities), weights));
+  const auto sum_of_weights = [&] { return t_.make({}, Element::kF32, "sum of weights"); };
+  Tensor divisor = sum_of_weights();
+  divisor = sum_of_weights();
+  total = divide(t_, total, divisor);
+  divisor.reset();
+  return div_number(t_, mul_number(t_, mul_number(t_, total)));
 }
 
 Tensor Decoder::liger_loss_of(const Tensor& x) {

@@ -87,6 +87,8 @@ class Decoder : public StepModel {
   Tensor loss_of_model();
   Tensor liger_loss_of(const Tensor& x);
   Tensor cut_loss_of(const Tensor& x);
+  /// The Trainer's loss, from the result of the model: its logits and its own loss.
+  Tensor trainer_loss_of(Tensor logits, Tensor loss);
   bool two_rotaries() const;
   /// Of the inverse frequencies: buffer_dtype of FSDP1's mixed precision casts them.
   Element rotary_type() const;
@@ -118,7 +120,7 @@ class Decoder : public StepModel {
   const StepSettings& s_;
   std::int64_t batch_, sequence_, hidden_;
   bool gemma_, gpt2_, phi3_;
-  Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_;
+  Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_, loss_weights_;
   std::vector<Tensor> buffers_;
   std::vector<LayerWeights> layers_;
   std::set<std::string> adapter_names_;  // of modules, which weights refer to

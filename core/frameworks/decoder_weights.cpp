@@ -58,6 +58,9 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   if (s_.nf4 && s_.double_quantized) buffer({256}, Element::kF32, "", "table of the NF4 scales");
   if (gemma_) buffer({}, s_.nf4 || s_.int8 ? computed_type() : s_.weights, "embed_tokens", "scale");
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
+  if (s_.trainer_loss)
+    loss_weights_ =
+        t_.new_storage({batch_, sequence_}, Element::kF32, Purpose::kBuffers, "", "weights of the tokens");
 }
 
 Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::optional<std::int32_t> unit) {

@@ -198,6 +198,19 @@ Tensor sum(Tape& t, const Tensor& x) {
                  x->shape.sliced(-1, 1).made_contiguous(), x->type);
 }
 
+Tensor sum_of_all(Tape& t, const Tensor& x) {
+  return t.apply({"sum",
+                  one(x),
+                  {},
+                  false,
+                  [before = x->shape](BackwardCall& c) {
+                    Shape expanded = before;
+                    expanded.stride[0] = 0;
+                    c.results[0] = c.tape.alias(c.grads[0], expanded);
+                  }},
+                 {}, x->type);
+}
+
 Tensor softmax(Tape& t, const Tensor& x, const char* name) {
   // _softmax and _log_softmax save their result. The gradient is one kernel from it.
   return t.apply({name, one(x), {}, true, elementwise_gradient()}, x->shape.made_contiguous(), x->type);

@@ -60,6 +60,8 @@ Tensor dropout(Tape& t, const Tensor& x, double p);
 // Reductions over the last dimension.
 Tensor mean(Tape& t, const Tensor& x);
 Tensor sum(Tape& t, const Tensor& x);
+/// Of all elements of one dimension: a scalar.
+Tensor sum_of_all(Tape& t, const Tensor& x);
 Tensor softmax(Tape& t, const Tensor& x, const char* name = "softmax");
 Tensor layer_norm(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
 

@@ -168,7 +168,8 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
       Tensor loss = model->loss();
       const bool first = std::exchange(tape.recording, false);
       // The Trainer divides the loss by the micro-batches; torchtune divides the gradients before the step.
-      if (s.accumulate > 1 && s.modules != ModelSource::kTorchtune) loss = div_number(tape, loss);
+      if (s.accumulate > 1 && s.modules != ModelSource::kTorchtune && !s.trainer_loss)
+        loss = div_number(tape, loss);
       tape.begin(kBackward, step, i);
       if (first) add_workspace();
       if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);

@@ -100,6 +100,9 @@ struct StepSettings {
   Element adapters = Element::kF32;               // over weights of bitsandbytes
   LigerKernels liger;
   AdapterKernels adapter_kernels;
+  /// The Trainer computes a second loss from the logits of the model (format v1 of LLaMA-Factory); on one
+  /// device or under DDP.
+  bool trainer_loss = false;
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
   DdpPolicy ddp;
   FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights

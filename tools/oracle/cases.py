@@ -51,6 +51,7 @@ class Case:
     reentrant: bool | None = None  # kind of the checkpoints; None: not
     liger: bool | None = None      # liger.py; None: no kernels of Liger
     cut: bool | None = None        # cut.py; None: no Cut Cross Entropy
+    factory: bool | None = None    # step.py; None: the model computes the loss
     axolotl: list | None = None    # adapter_kernels.py; None: not trained by axolotl
 
     @staticmethod
@@ -441,6 +442,26 @@ def draw_int8(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, checkpoint=checkpoint, reentrant=True if checkpoint and r.random() < 0.4 else None, layers=r.choice([2, 3]),
         quantized={"type": "int8", "outliers": r.choice([0, 1, 3, 24]), **types})
+
+
+FACTORY_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
+
+
+def draw_factory(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the loss of the Trainer of LLaMA-Factory's format v1: full training in f32, adapters over bf16,
+    or adapters over 4-bit weights, without autocast."""
+    r = random.Random(f"factory/{seed}/{number}")
+    family, turn = FACTORY_FAMILIES[number % len(FACTORY_FAMILIES)], number // len(FACTORY_FAMILIES)
+    kind = (number + turn) % 3
+    if kind == 2:
+        case = draw_quantized(f"{seed}/factory", turn * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index(family))
+        case = dataclasses.replace(case, precision="bf16", quantized=dict(case.quantized, prepared=False, autocast=False))
+    else:
+        case = draw(f"{seed}/factory", turn * len(FAMILIES) + FAMILIES.index(family))
+        adapters = {"lora": r.choice([4, 8, 16]), "lora_targets": "all", "lora_dropout": 0.05} if kind else {"lora": 0, "lora_targets": "", "lora_dropout": 0.0}
+        case = dataclasses.replace(case, precision="bf16" if kind else "fp32", **adapters)
+    return dataclasses.replace(case, factory=True, checkpoint=r.random() < 0.7, optimizer="adamw-foreach",
+                               batch=1 if number % 2 else case.batch, vocab=between(r, 2000, 30000))
 
 
 def draw_reentrant(seed: int, number: int) -> Case:

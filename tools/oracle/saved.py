@@ -27,7 +27,9 @@ class Saved:
     """Records of all tensors that are saved while `recording()` is active. A storage counts once, for the operator that
     saves it first; storages of parameters do not count."""
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, detaches: bool = False):
+        """detaches: a result that is saved for its own gradient does not keep its graph, which a step may not run."""
+        self._detaches = detaches
         self.records, self._functions, self._modules = [], CurrentFunction(), [("", model)]
         # By address. A weak reference keeps the address from being used again, not the memory from being freed.
         self._model, self._weak, self._parameters = model, {}, {}
@@ -59,9 +61,13 @@ class Saved:
                 h.remove()
 
     def _pack(self, tensor):
+        self._note(tensor)
+        return tensor.detach() if self._detaches else tensor
+
+    def _note(self, tensor):
         storage = tensor.untyped_storage()
         if storage._cdata in self._parameters or storage._cdata in self._weak:
-            return tensor
+            return
         self._weak[storage._cdata] = storage._weak_ref()
         path, module = self._modules[-1]
         operator = self._functions.stack[-1] or "checkpoint"  # which saves the inputs of a layer, outside of a function
@@ -78,7 +84,6 @@ class Saved:
             "dtype": str(tensor.dtype).replace("torch.", ""),
             "bytes": storage.nbytes(),
         })
-        return tensor
 
     def release(self):
         for weak in (*self._weak.values(), *self._parameters.values()):

@@ -51,13 +51,31 @@ def mixed(c: Case):
     return contextlib.nullcontext()
 
 
+def factory_loss(model, inputs, weights):
+    """The loss of BaseTrainer and SFTTrainer in llamafactory.v1: that of the tokens from the logits of the model, which
+    computes its own loss too, because the labels are among its arguments."""
+    def log_probabilities():
+        result = model(input_ids=inputs, labels=inputs)
+        logits = result.logits.float()
+        labels = inputs[..., 1:].contiguous().view(-1)
+        rows = logits[..., :-1, :].contiguous().view(labels.size(0), -1)
+        return -torch.nn.functional.cross_entropy(rows, labels, reduction="none").view(inputs.shape[0], -1)
+
+    of_tokens = log_probabilities()
+    kept = weights[..., 1:]
+    return (-of_tokens * kept).sum() / (kept.sum() + 1e-6)
+
+
 def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
     """One optimizer step. `record`: a context for the forward pass of the first micro-batch."""
     for i in range(c.accumulate):
         tracker.begin(name + "forward")
         fsdp.before_micro_batch(model, c, i)
         with record if i == 0 else contextlib.nullcontext(), mixed(c):
-            loss = model(input_ids=inputs, labels=inputs).loss
+            if c.factory:
+                loss = factory_loss(model, inputs, tracker.loss_weights) * 1 * 1 / 1
+            else:
+                loss = model(input_ids=inputs, labels=inputs).loss
         if c.zero:
             tracker.begin(name + "backward")
             model.backward(loss)
@@ -66,7 +84,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
                 tracker.begin(name + "optimizer")
             model.step()
             continue
-        if c.accumulate > 1 and not c.tune:
+        if c.accumulate > 1 and not c.tune and not c.factory:
             loss = loss / c.accumulate
         tracker.begin(name + "backward")
         loss.backward()
@@ -109,10 +127,13 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         tracker = Phases()
+        if c.factory:
+            tracker.loss_weights = torch.ones(c.batch, c.sequence)
+            given.append(tracker.loss_weights)
         if c.zero:
             with tracker:
                 called = zero.engine(c, model, optimizer)
-        notes = saved.Saved(model)
+        notes = saved.Saved(model, detaches=bool(c.factory))
         optimizers = optimizer.each.values() if isinstance(optimizer, tune.InBackward) else [optimizer]
         tracker.track_external(model, *optimizers, *given)
         gc.disable()  # no tensor is freed at a time that depends on chance

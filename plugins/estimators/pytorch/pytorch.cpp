@@ -228,10 +228,12 @@ pytorch::Options options_of(const th_host* host) {
     o.version = version_of(given);
   else if (tune)
     o.torch_of_2024 = given.choice("framework_version", {"0.4"}).has_value();
+  else if (framework == "llama-factory")
+    o.trainer_loss = given.choice("framework_version", {"v1"}).has_value();
   else if (const auto version = given.text("framework_version"))
     throw abi::StatusError(TH_E_ARG,
                            "plan.framework_version = \"" + *version + "\": one release of " + framework +
-                               " is described, and several of torchtitan and torchtune only",
+                               " is described, and several of llama-factory, torchtitan and torchtune only",
                            "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   // Settings that one framework has are refused for the others, with a message that names it.

@@ -162,6 +162,27 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
                   (l.loss && layers.empty() ? "; no kernels in the layers (plan.liger_kernels)." : "."));
 }
 
+/// Format v1 of LLaMA-Factory.
+void set_trainer_loss(const model::Architecture& a, const RunSpec& r, const Options& o,
+                      frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (!o.trainer_loss) return;
+  if (o.liger.loss || o.cut_loss)
+    reject("the loss of format v1 of LLaMA-Factory with another loss", "its Trainer needs the logits",
+           "leave plan.cross_entropy out");
+  if (a.family == "gpt2" || s.int8)
+    reject("format v1 of LLaMA-Factory with this model", "its loss was not compared with PyTorch");
+  if (r.parallel.zero) {
+    notes.push_back(
+        "The second loss of format v1 of LLaMA-Factory is not counted: with sharded weights it was not "
+        "compared.");
+    return;
+  }
+  s.trainer_loss = true;
+  notes.push_back(
+      "Format v1 of LLaMA-Factory: its Trainer computes a loss from the logits, and the model another one "
+      "(plan.framework_version).");
+}
+
 /// Cut Cross Entropy, when the types of the weights are known.
 void set_cut_loss(const model::Architecture& a, const RunSpec& r, const Options& o,
                   frameworks::StepSettings& s, std::vector<std::string>& notes) {
@@ -347,6 +368,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   else if (o.framework != Framework::kDeepSpeed)
     set_types(r, o, s, notes);
   set_cut_loss(a, r, o, s, notes);
+  set_trainer_loss(a, r, o, s, notes);
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);

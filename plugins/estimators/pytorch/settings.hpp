@@ -61,6 +61,7 @@ struct Options {
   frameworks::LigerKernels liger;
   frameworks::AdapterKernels adapter_kernels;  // of axolotl
   bool adapter_kernels_given = false;
+  bool trainer_loss = false;   // of format v1 of LLaMA-Factory
   bool cut_loss = false;       // Cut Cross Entropy
   bool torch_of_2024 = false;  // torchtune 0.4 with torch 2.5; else torch 2.15
   /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".

@@ -118,9 +118,13 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
              "a.yaml:4: gradient_checkpointing = 7: expected true or false");
   BOOST_TEST(error_of("a.yaml", job + "optimizer: adamw_torch_fussed\n").find("did you mean") !=
              std::string::npos);
-  BOOST_TEST(
-      error_of("f.yaml", "model: gpt2\nmodel_class: llm\ntemplate: default\n")
-          .starts_with("f.yaml:2: model_class: this is format v1 of LLaMA-Factory, which is not read"));
+  const std::string v1 = "model: Qwen/Qwen3-4B\nmodel_class: llm\n";
+  BOOST_TEST(error_of("f.yaml", v1 + "peft_config: {name: oft}\n") ==
+             "f.yaml:3: peft_config.name = \"oft\": expected lora or freeze");
+  BOOST_TEST(error_of("f.yaml", v1 + "quant_config: {name: bnb, quantization_bit: 3}\n") ==
+             "f.yaml:3: quant_config.quantization_bit = 3: expected 4 or 8");
+  BOOST_TEST(error_of("f.yaml", v1 + "dist_config: {name: fsdp1}\n") ==
+             "f.yaml:3: dist_config.name = \"fsdp1\": expected fsdp2 or deepspeed");
   const std::string script = "--num-layers $LAYERS --hidden-size 64 --micro-batch-size 1\n";
   BOOST_TEST(error_of("m.sh", script, {{"data.seq_len", "128"}}) ==
              "m.sh:1: num-layers = \"$LAYERS\": the file does not say what this is (give it: --set "

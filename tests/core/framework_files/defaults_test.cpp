@@ -465,6 +465,52 @@ BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_
   BOOST_TEST(kernels("liger_rms_norm: true\nliger_rope: false\n") == "rms_norm");
 }
 
+BOOST_AUTO_TEST_CASE(llama_factory_v1_has_no_autocast_without_a_distribution) {
+  const std::string v1 = "model: Qwen/Qwen3-4B\nmodel_class: llm\n";
+  // Full training: f32, recomputed, AdamW as torch.optim has it.
+  auto s = settings("f.yaml", v1);
+  for (const auto& [key, expected] : {std::pair{"plan.framework", "llama-factory"},
+                                      {"plan.framework_version", "v1"},
+                                      {"train.precision", "fp32"},
+                                      {"plan.weights", "fp32"},
+                                      {"train.recompute", "full"},
+                                      {"plan.checkpoint_reentrant", "false"},
+                                      {"plan.optimizer_implementation", "foreach"},
+                                      {"data.seq_len", "2048"},
+                                      {"train.micro_batch", "1"}})
+    BOOST_TEST(value(s, key) == expected, key);
+  BOOST_TEST(value(s, "lora.rank") == "");
+  // Adapters over the type of the checkpoint.
+  s = settings("f.yaml", v1 + "peft_config: {name: lora}\nenable_activation_checkpointing: false\n");
+  for (const auto& [key, expected] : {std::pair{"lora.rank", "8"},
+                                      {"lora.dropout", "0.05"},
+                                      {"lora.base", "bf16"},
+                                      {"lora.targets", "all-linear"},
+                                      {"train.precision", "fp32"},
+                                      {"train.recompute", "none"}})
+    BOOST_TEST(value(s, key).find(expected) != std::string::npos, key);
+  s = settings("f.yaml", v1 + "peft_config: {name: lora}\nquant_config: {name: bnb, quantization_bit: 4}\n");
+  BOOST_TEST(value(s, "lora.base") == "nf4");
+  BOOST_TEST(value(s, "lora.double_quant") == "true");
+  s = settings("f.yaml", v1 + "peft_config: {name: lora}\nquant_config: {name: auto, quantization_bit: 8}\n");
+  BOOST_TEST(value(s, "lora.base") == "int8");
+  BOOST_TEST(value(s, "lora.double_quant") == "");
+  // Without an adapter a quantized model is not trained.
+  BOOST_TEST(
+      value(settings("f.yaml", v1 + "quant_config: {name: bnb, quantization_bit: 4}\n"), "lora.base") == "");
+  // FSDP2 alone has mixed precision.
+  const std::string fsdp =
+      "dist_config: {name: fsdp2, mp_shard_size: 4, offload_params: true, reshard_after_forward: false}\n";
+  s = settings("f.yaml", v1 + fsdp);
+  for (const auto& [key, expected] : {std::pair{"train.precision", "bf16"},
+                                      {"parallel.data", "4"},
+                                      {"parallel.zero", "2"},
+                                      {"plan.weights", "fp32"},
+                                      {"plan.offload_weights", "cpu"}})
+    BOOST_TEST(value(s, key) == expected, key);
+  BOOST_TEST(value(settings("f.yaml", v1 + fsdp + "bf16: false\n"), "train.precision") == "fp32");
+}
+
 BOOST_AUTO_TEST_CASE(axolotl_switches_its_kernels_of_adapters_on_unless_the_file_says_otherwise) {
   const std::string lora =
       "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 64\nlora_r: 8\nlora_target_linear: true\n";

@@ -264,6 +264,7 @@ BOOST_AUTO_TEST_CASE(every_fixture_is_a_valid_run) {
        {std::vector<std::string>{"training_arguments.json", "deepspeed.json"},
         {"axolotl.yaml"},
         {"llama_factory.yaml"},
+        {"llama_factory_v1.yaml"},
         {"torchtune.yaml"},
         {"litgpt.yaml"},
         {"torchtitan.toml"},

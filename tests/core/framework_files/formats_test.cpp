@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_give_an_error_or_settings_and_nothing_else) {
   const Folder folder;
   for (const char* name :
        {"training_arguments.json", "deepspeed.json", "accelerate.yaml", "axolotl.yaml", "llama_factory.yaml",
-        "torchtune.yaml", "litgpt.yaml", "torchtitan.toml", "megatron.sh"}) {
+        "llama_factory_v1.yaml", "torchtune.yaml", "litgpt.yaml", "torchtitan.toml", "megatron.sh"}) {
     const std::string whole = whole_text(fixture(name));
     BOOST_REQUIRE(!whole.empty());
     for (int i = 0; i < 150; ++i) {

@@ -13,9 +13,9 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "reentrant", "liger",
-/// "liger-gemma", "cut", "smollm3", "trl", "eight-bit", "axolotl",
-/// "sharded-quantized", "whole-quantized", "sharded-liger".
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "factory",
+/// "reentrant", "liger", "liger-gemma", "cut", "smollm3", "trl", "eight-bit", "axolotl", "sharded-quantized",
+/// "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -85,6 +85,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.reentrant = c.value("reentrant", false);
   if (c.value("liger", false)) s.liger = {true, true, true, true};
   s.cut_loss = c.value("cut", false);
+  s.trainer_loss = c.value("factory", false);
   if (c.contains("axolotl")) {
     s.autocast = true;
     for (const std::string kernel : c.at("axolotl"))

@@ -114,6 +114,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_8_bit_weights_agrees_with_pytorch_in_every_st
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_the_trainer_of_llama_factory_v1_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("factory");
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 3u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);
@@ -280,9 +286,9 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder : {"fsdp", "accelerate", "quantized", "int8", "reentrant", "liger", "liger-gemma",
-                             "cut", "smollm3", "trl", "axolotl", "torchtitan", "torchtitan-2024", "torchtune",
-                             "litgpt", "deepspeed", "deepspeed-offload"})
+  for (const char* folder : {"fsdp", "accelerate", "quantized", "int8", "factory", "reentrant", "liger",
+                             "liger-gemma", "cut", "smollm3", "trl", "axolotl", "torchtitan",
+                             "torchtitan-2024", "torchtune", "litgpt", "deepspeed", "deepspeed-offload"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));

@@ -177,6 +177,32 @@ BOOST_AUTO_TEST_CASE(several_ranks_have_buckets_for_the_adapters) {
              full_blocks(4u * 32 * 8 * (4096 + 4096)));
 }
 
+BOOST_AUTO_TEST_CASE(the_trainer_of_llama_factory_v1_has_two_losses) {
+  std::size_t cases = 0;
+  for (const json& record : oracle_records("factory")) {
+    const json& c = record.at("case");
+    if (c.contains("quantized")) continue;  // without autocast, which the run file does not have there
+    pytorch::Options o = options_of(c);
+    o.name = "llama-factory", o.trainer_loss = true, o.reentrant = false;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
+    BOOST_TEST(replayed_peak(c, run_of(c), o) == measured_peak(record));
+    ++cases;
+  }
+  BOOST_TEST(cases == 14u);
+  RunSpec r = mixed_precision();
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  r.recompute = Recompute::kFull;
+  const std::map<std::string, std::string> v1 = {{"framework", "llama-factory"}, {"framework_version", "v1"}};
+  BOOST_TEST(estimate(r, v1).tier_bytes(Tier::kDevice) >
+             estimate(r, {{"framework", "llama-factory"}}).tier_bytes(Tier::kDevice));
+  BOOST_TEST(has_note(estimate(r, v1), "its Trainer computes a loss from the logits"));
+  auto liger = v1;
+  liger["cross_entropy"] = "liger";
+  check_refused(r, liger, "its Trainer needs the logits");
+  r.parallel.data = 8, r.parallel.zero = 3;
+  BOOST_TEST(has_note(estimate(r, v1), "is not counted: with sharded weights"));
+}
+
 BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
   const auto refused = [](const std::string& framework, const std::string& what, const auto& set,
                           const ModelSpec& m = llama_8b()) {
