@@ -15,12 +15,13 @@
 namespace trainhost::model {
 
 /// Elements of a norm over n: kRms n, kLayer 2n (scale and shift), kScaleOnly n (LayerNorm without shift),
-/// kNone 0 (OLMo 1: no learned parameters).
-enum class NormKind : std::uint32_t { kRms, kLayer, kScaleOnly, kNone };
+/// kNone 0 (OLMo 1: no learned parameters; as qk_norm: no norm), kUnscaled 0 (Llama 4's qk_norm, which has no
+/// weights).
+enum class NormKind : std::uint32_t { kRms, kLayer, kScaleOnly, kNone, kUnscaled };
 std::uint64_t norm_elements(NormKind kind, std::uint64_t n);
 
-/// Multi-head, grouped-query and multi-query attention. latent: MLA; its KV cache has kv_lora_rank +
-/// rope_head_dim elements per token.
+/// Multi-head, grouped-query and multi-query attention. heads 0: the layer has no attention. latent: MLA; its
+/// KV cache has kv_lora_rank + rope_head_dim elements per token.
 struct Attention {
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   bool q_bias = false, k_bias = false, v_bias = false, o_bias = false;
@@ -29,16 +30,44 @@ struct Attention {
   bool rotary = true;        // false: q and k have no rotary positions (a fourth of the layers of SmolLM3)
   bool sinks = false;        // a learned score per head that takes part in the softmax (gpt-oss)
   std::uint32_t window = 0;  // keys visible to a query; 0 = all previous
+  bool chunked = false;  // the window is a chunk of the sequence, and a query sees its own chunk (Llama 4)
+  bool gated = false;    // q has a second half, which scales the output of attention (Qwen3-Next, Qwen3.5)
+  bool v_norm = false;   // v has a norm without weights (Gemma 4)
+  bool v_is_k = false;   // v is the output of k's matrix and has none of its own (Gemma 4, full attention)
+  bool reuses_kv =
+      false;  // k and v of an earlier layer: no matrices and no cache (last layers of Gemma 4 E2B)
   // Only MLA. q_lora_rank 0: q is a projection of the hidden state.
   bool latent = false;
   std::uint32_t q_lora_rank = 0, kv_lora_rank = 0, rope_head_dim = 0, nope_head_dim = 0, v_head_dim = 0;
 
   std::uint64_t q_width() const;      // A * (D, or nope + rope)
+  std::uint64_t q_rows() const;       // rows of q's matrix: twice q_width() if gated
   std::uint64_t k_width() const;      // K * D, or A * (nope + rope): input of the score product
   std::uint64_t v_width() const;      // K * D, or A * v_head_dim
   std::uint64_t out_width() const;    // A * D, or A * v_head_dim: input of the output projection
   std::uint64_t cache_width() const;  // KV cache elements per token and layer
   bool operator==(const Attention&) const = default;
+};
+
+/// Attention with a state of fixed size instead of keys and values of all tokens: gated DeltaNet (Qwen3-Next,
+/// Qwen3.5) and Mamba 2 (Nemotron-H, Granite 4), whose B, C, x are k, q, v here. value_heads 0: none.
+/// One matrix gives q, k, v, an output gate of the width of v, and `gates` numbers per head; q, k and v pass
+/// a short convolution over time; each head has a state of key_dim x value_dim; the output has a gated norm.
+struct LinearAttention {
+  std::uint32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  std::uint32_t kernel = 0;  // of the convolution, in tokens
+  std::uint32_t chunk = 0;   // tokens whose states are computed together
+  std::uint32_t gates = 0;  // per token and head: decay and strength of writing (DeltaNet), time step (Mamba)
+  std::uint32_t head_weights = 0;  // learned numbers per head: A and the bias of the decay; Mamba also D
+  bool norm_per_head = false;      // one vector of value_dim for all heads (DeltaNet); else of all heads
+  bool convolution_bias = false, in_bias = false, out_bias = false;
+  bool delta = false;  // DeltaNet, which keeps more for the backward pass
+
+  std::uint64_t value_width() const;        // value_heads * value_dim
+  std::uint64_t convolution_width() const;  // of q, k and v together
+  std::uint64_t in_width() const;           // q, k, v, output gate, gates
+  std::uint64_t state_elements() const;     // value_heads * key_dim * value_dim, per sequence
+  bool operator==(const LinearAttention&) const = default;
 };
 
 /// gated: matrices gate, up and down; otherwise up and down.
@@ -59,17 +88,25 @@ struct Mlp {
 struct Experts {
   std::uint32_t count = 0, active = 0;  // count 0: a dense layer
   Mlp each = {}, shared = {};
-  bool router_bias = false;  // E learned numbers (also DeepSeek-V3's correction bias)
-  bool shared_gate = false;  // H numbers that scale the shared expert (Qwen-MoE)
+  bool router_bias = false;   // E learned numbers (also DeepSeek-V3's correction bias)
+  bool shared_gate = false;   // H numbers that scale the shared expert (Qwen-MoE)
+  bool router_scale = false;  // H numbers that scale the router's input (Gemma 4)
+  std::uint32_t latent = 0;   // width of the routed experts' input and output; 0: H (Nemotron 3 Super)
+  bool latent_bias = false;   // of the two projections between H and `latent`
   bool operator==(const Experts&) const = default;
 };
 
+/// A layer has attention, linear attention or neither (Nemotron-H: one of attention, Mamba and MLP per
+/// layer).
 struct Layer {
   Attention attention = {};
-  Mlp mlp = {};  // of a dense layer; width 0 in a layer with experts
+  LinearAttention linear = {};
+  Mlp mlp = {};  // of a dense layer; width 0 in most layers with experts
   Experts experts = {};
   NormKind norm = NormKind::kRms;
-  std::uint32_t norms = 2;  // norms of width H; 4: also after attention and MLP (Gemma 2, 3); 1: shared norm
+  // Norms of width H; 4: also after attention and MLP (Gemma 2, 3); more: Gemma 4; 1: shared norm.
+  std::uint32_t norms = 2;
+  std::uint32_t per_layer_width = 0;  // P of per-layer embeddings: matrices H -> P and P -> H (Gemma 4 E2B)
   bool operator==(const Layer&) const = default;
 };
 
@@ -87,6 +124,10 @@ struct Architecture {
   std::vector<LayerRun> layers;         // in order
   std::uint64_t learned_positions = 0;  // rows of the position table of width H (GPT-2, OPT + 2); 0: none
   std::uint32_t embedding_width = 0;    // OPT's word_embed_proj_dim; H in other families
+  // Per-layer embeddings (Gemma 4 E2B): a table [per_layer_vocab, layers * P], a projection H -> layers * P
+  // and a norm of P. 0: none.
+  std::uint64_t per_layer_vocab = 0;
+  std::uint32_t per_layer_width = 0;
   NormKind embedding_norm = NormKind::kNone;
   NormKind final_norm = NormKind::kRms;
   bool tied = false, head_bias = false;
@@ -94,6 +135,7 @@ struct Architecture {
 
   std::uint32_t layer_count() const;
   bool has_experts() const;
+  bool has_linear_attention() const;
   bool operator==(const Architecture&) const = default;
 };
 

@@ -163,6 +163,17 @@ std::vector<std::uint32_t> ConfigFields::numbers(std::string_view name) {
   return out;
 }
 
+bool ConfigFields::is_list(std::string_view name) const {
+  const JsonValue* v = data_->json.find(name);
+  return v && v->is_array();
+}
+
+std::optional<std::uint32_t> ConfigFields::count_or_minus_one(std::string_view name) {
+  const JsonValue* v = data_->find(name);
+  if (!v || (v->kind == Kind::kInteger && v->integer == -1)) return std::nullopt;
+  return number({name}, 0);
+}
+
 ConfigFields& ConfigFields::object(std::string_view name) {
   // One Fields per object: unread() must know what all callers have read from it. A null object reads as
   // empty.

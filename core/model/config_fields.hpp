@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,9 @@ class ConfigFields {
   std::string text(FieldNames names, std::string_view fallback);
   std::vector<std::string> texts(std::string_view name);  // empty if the field is absent
   std::vector<std::uint32_t> numbers(std::string_view name);
+  bool is_list(std::string_view name) const;
+  /// Absent and -1: nothing.
+  std::optional<std::uint32_t> count_or_minus_one(std::string_view name);
 
   /// The nested object `name`, empty if absent. Its fields are "NAME.field" in messages.
   ConfigFields& object(std::string_view name);

@@ -1,5 +1,5 @@
 // Readers of config.json, one function per family, and their shared parts; private to core/model. The readers
-// are in read_llama.cpp, read_gemma.cpp, read_gpt.cpp, read_experts.cpp; the table is in families.cpp.
+// are in the files read_*.cpp; the table is in families.cpp.
 #pragma once
 #include <functional>
 
@@ -38,6 +38,26 @@ void set_all_biases(Attention& a, bool on);
 /// A gated MLP of width intermediate_size without biases.
 Mlp read_gated_mlp(ConfigFields& f);
 
+/// Routed experts of width `width`. Throws if the number of active experts exceeds the number of experts.
+Experts read_routed_experts(ConfigFields& f, FieldNames count, FieldNames active, std::uint32_t width);
+/// Appends one layer per window: with experts if sparse(layer), else with a dense MLP.
+void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Experts& experts,
+                  const std::vector<std::uint32_t>& windows,
+                  const std::function<bool(std::uint32_t)>& sparse);
+/// Adds a note about multi-token prediction modules, which are not counted.
+void note_prediction_modules(ConfigFields& f, Architecture& a);
+
+/// The decoder of a multimodal model: the fields of text_config, read by `reader`. Notes that the towers are
+/// not counted. tie_word_embeddings of the whole config has priority over that of text_config.
+Architecture read_text_config(ConfigFields& f, Reader reader);
+
+/// Types of layers, one per layer: layer_types, or the result of otherwise(layer) without it. Throws unless
+/// there is one per layer and each is in `known`; old names are replaced ("mamba": linear_attention,
+/// "attention": full_attention).
+std::vector<std::string> read_layer_types(ConfigFields& f, std::string_view field, std::uint32_t layers,
+                                          std::initializer_list<std::string_view> known,
+                                          const std::function<std::string(std::uint32_t)>& otherwise);
+
 /// Window of each layer: by layer_types if present, else by slides(layer). 0 = unlimited.
 std::vector<std::uint32_t> read_windows(ConfigFields& f, std::uint32_t layers, std::uint32_t window,
                                         const std::function<bool(std::uint32_t)>& slides);
@@ -50,13 +70,42 @@ std::uint32_t read_window(ConfigFields& f, std::uint32_t otherwise);
 /// Window of each layer from Qwen's use_sliding_window, sliding_window and max_window_layers.
 std::vector<std::uint32_t> read_qwen_windows(ConfigFields& f, std::uint32_t layers);
 
+// read_ernie.cpp
+Architecture read_ernie4_5(ConfigFields& f);
+Architecture read_ernie4_5_moe(ConfigFields& f);
+Architecture read_hunyuan_v1_dense(ConfigFields& f);
+Architecture read_hunyuan_v1_moe(ConfigFields& f);
+Architecture read_minimax_m2(ConfigFields& f);
+// read_gemma4.cpp
+Architecture read_gemma4(ConfigFields& f);
+Architecture read_gemma4_text(ConfigFields& f);
+// read_granite.cpp
+Architecture read_granite(ConfigFields& f);
+Architecture read_granitemoe(ConfigFields& f);
+Architecture read_granitemoehybrid(ConfigFields& f);
+Architecture read_granitemoeshared(ConfigFields& f);
+// read_llama4.cpp
+Architecture read_llama4(ConfigFields& f);
+Architecture read_llama4_text(ConfigFields& f);
+// read_mistral3.cpp
+Architecture read_ministral(ConfigFields& f);
+Architecture read_ministral3(ConfigFields& f);
+Architecture read_mistral3(ConfigFields& f);
+// read_nemotron.cpp
+Architecture read_nemotron(ConfigFields& f);
+Architecture read_nemotron_h(ConfigFields& f);
+// read_qwen_next.cpp
+Architecture read_qwen3_5(ConfigFields& f);
+Architecture read_qwen3_5_moe(ConfigFields& f);
+Architecture read_qwen3_5_moe_text(ConfigFields& f);
+Architecture read_qwen3_5_text(ConfigFields& f);
+Architecture read_qwen3_next(ConfigFields& f);
 // read_llama.cpp
 Architecture read_baichuan(ConfigFields& f);
 Architecture read_cohere(ConfigFields& f);
 Architecture read_cohere2(ConfigFields& f);
 Architecture read_glm(ConfigFields& f);
 Architecture read_glm4(ConfigFields& f);
-Architecture read_granite(ConfigFields& f);
 Architecture read_internlm2(ConfigFields& f);
 Architecture read_llama(ConfigFields& f);
 Architecture read_mistral(ConfigFields& f);
@@ -88,7 +137,9 @@ Architecture read_deepseek_v2(ConfigFields& f);
 Architecture read_deepseek_v3(ConfigFields& f);
 Architecture read_glm4_moe(ConfigFields& f);
 Architecture read_gpt_oss(ConfigFields& f);
+Architecture read_kimi_k25(ConfigFields& f);
 Architecture read_mixtral(ConfigFields& f);
+Architecture read_phimoe(ConfigFields& f);
 Architecture read_qwen2_moe(ConfigFields& f);
 Architecture read_qwen3_moe(ConfigFields& f);
 

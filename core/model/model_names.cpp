@@ -11,8 +11,9 @@ namespace trainhost {
 namespace {
 
 /// Words of a name that say how a model was trained or stored, and not how large it is.
-constexpr std::string_view kLeftOut[] = {"meta", "hf",   "base",     "instruct", "chat", "it",   "bnb",
-                                         "4bit", "bf16", "thinking", "unsloth",  "v0.1", "v1.0", "deduped"};
+constexpr std::string_view kLeftOut[] = {"meta", "hf",      "base", "instruct", "chat",    "it",
+                                         "bnb",  "4bit",    "bf16", "thinking", "unsloth", "v0.1",
+                                         "v1.0", "deduped", "fp8",  "nvidia",   "pt"};
 
 struct Name {
   std::string_view letters, preset;
@@ -39,17 +40,25 @@ constexpr Name kNames[] = {{"c4aicommandr7b122024", "command-r7b"},
                            {"devstralsmall2505", "mistral-small-24b"},
                            {"devstralsmall2507", "mistral-small-24b"},
                            {"hermes3llama318b", "llama-3.1-8b"},
+                           {"kimik20905", "kimi-k2"},
                            {"llama3405b", "llama-3.1-405b"},
                            {"llama370bfp16", "llama-3-70b"},
+                           {"llama4maverick17b128e", "llama-4-maverick"},
+                           {"llama4scout17b16e", "llama-4-scout"},
                            {"llamaguard38b", "llama-3.1-8b"},
                            {"magistralsmall2506", "mistral-small-24b"},
                            {"magistralsmall2507", "mistral-small-24b"},
                            {"mathstral7b", "mistral-7b-v0.3"},
+                           {"ministral38b2512", "ministral-3-8b"},
+                           {"ministral38breasoning2512", "ministral-3-8b"},
                            {"mistrallarge2407", "mistral-large-123b"},
                            {"mistrallarge2411", "mistral-large-123b"},
                            {"mistralnemo2407", "mistral-nemo-12b"},
                            {"mistralsmall2409", "mistral-small-22b"},
                            {"mistralsmall24b2501", "mistral-small-24b"},
+                           {"mistralsmall3124b2503", "mistral-small-24b"},
+                           {"mistralsmall3224b2506", "mistral-small-24b"},
+                           {"nemotronmini4b", "minitron-4b"},
                            {"olmo204251b", "olmo-2-1b"},
                            {"olmo2032532b", "olmo-2-32b"},
                            {"olmo2112413b", "olmo-2-13b"},

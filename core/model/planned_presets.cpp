@@ -17,6 +17,13 @@ struct Row {
 };
 
 // clang-format off
+#define SLIDING "\"sliding_attention\", "
+#define FIVE_OF_GEMMA SLIDING SLIDING SLIDING SLIDING "\"full_attention\", "
+#define MAMBA "\"mamba\", "
+#define NINE_MAMBA MAMBA MAMBA MAMBA MAMBA MAMBA MAMBA MAMBA MAMBA MAMBA
+#define ATTENTION "\"attention\", "
+#define LAYERS_OF_GRANITE_4 MAMBA MAMBA MAMBA MAMBA MAMBA ATTENTION NINE_MAMBA ATTENTION NINE_MAMBA ATTENTION \
+  NINE_MAMBA ATTENTION MAMBA MAMBA MAMBA "\"mamba\""
 constexpr Row kRows[] = {
     {"baichuan2-7b", "baichuan",
      "vocab_size 125696, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, intermediate_size 11008,"
@@ -49,6 +56,13 @@ constexpr Row kRows[] = {
      "moe_intermediate_size 2048, n_routed_experts 256, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3,"
      "moe_layer_freq 1, topk_method \"noaux_tc\", num_nextn_predict_layers 1, attention_bias false,"
      "max_position_embeddings 163840, tie_word_embeddings false"},
+    {"ernie-4.5-0.3b", "ernie4_5",
+     "vocab_size 103424, hidden_size 1024, num_hidden_layers 18, num_attention_heads 16, num_key_value_heads 2, head_dim 128,"
+     "intermediate_size 3072, use_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
+    {"ernie-4.5-21b-a3b", "ernie4_5_moe",
+     "vocab_size 103424, hidden_size 2560, num_hidden_layers 28, num_attention_heads 20, num_key_value_heads 4,"
+     "intermediate_size 12288, moe_intermediate_size 1536, moe_num_experts 64, moe_k 6, moe_num_shared_experts 2,"
+     "moe_layer_start_index 1, moe_layer_interval 1, use_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
     {"falcon-7b", "falcon",
      "vocab_size 65024, hidden_size 4544, num_hidden_layers 32, num_attention_heads 71, multi_query true, parallel_attn true,"
      "new_decoder_architecture false, bias false, alibi false"},
@@ -81,6 +95,27 @@ constexpr Row kRows[] = {
     {"gemma-3-4b", "gemma3",
      "vocab_size 262208, hidden_size 2560, num_hidden_layers 34, num_attention_heads 8, num_key_value_heads 4, head_dim 256,"
      "intermediate_size 10240, sliding_window 1024, sliding_window_pattern 6, attention_bias false, max_position_embeddings 131072"},
+    {"gemma-4-26b-a4b", "gemma4",
+     "vocab_size 262144, hidden_size 2816, num_hidden_layers 30, num_attention_heads 16, num_key_value_heads 8, head_dim 256,"
+     "global_head_dim 512, num_global_key_value_heads 2, attention_k_eq_v true, intermediate_size 2112, enable_moe_block true,"
+     "num_experts 128, top_k_experts 8, moe_intermediate_size 704, sliding_window 1024, num_kv_shared_layers 0,"
+     "use_double_wide_mlp false, hidden_size_per_layer_input 0, max_position_embeddings 262144"},
+    {"gemma-4-31b", "gemma4",
+     "vocab_size 262144, hidden_size 5376, num_hidden_layers 60, num_attention_heads 32, num_key_value_heads 16, head_dim 256,"
+     "global_head_dim 512, num_global_key_value_heads 4, attention_k_eq_v true, intermediate_size 21504, sliding_window 1024,"
+     "num_kv_shared_layers 0, use_double_wide_mlp false, hidden_size_per_layer_input 0, max_position_embeddings 262144"},
+    // Full attention in every fifth layer of E2B, in every sixth of the others.
+    {"gemma-4-e2b", "gemma4",
+     "vocab_size 262144, hidden_size 1536, num_hidden_layers 35, num_attention_heads 8, num_key_value_heads 1, head_dim 256,"
+     "global_head_dim 512, attention_k_eq_v false, intermediate_size 6144, sliding_window 512, num_kv_shared_layers 20,"
+     "use_double_wide_mlp true, hidden_size_per_layer_input 256, vocab_size_per_layer_input 262144,"
+     "max_position_embeddings 131072, layer_types [" FIVE_OF_GEMMA FIVE_OF_GEMMA FIVE_OF_GEMMA FIVE_OF_GEMMA FIVE_OF_GEMMA
+     FIVE_OF_GEMMA SLIDING SLIDING SLIDING SLIDING "\"full_attention\"]"},
+    {"gemma-4-e4b", "gemma4",
+     "vocab_size 262144, hidden_size 2560, num_hidden_layers 42, num_attention_heads 8, num_key_value_heads 2, head_dim 256,"
+     "global_head_dim 512, attention_k_eq_v false, intermediate_size 10240, sliding_window 512, num_kv_shared_layers 18,"
+     "use_double_wide_mlp false, hidden_size_per_layer_input 256, vocab_size_per_layer_input 262144,"
+     "max_position_embeddings 131072"},
     {"gemma-7b", "gemma",
      "vocab_size 256000, hidden_size 3072, num_hidden_layers 28, num_attention_heads 16, num_key_value_heads 16, head_dim 256,"
      "intermediate_size 24576, attention_bias false, max_position_embeddings 8192"},
@@ -115,12 +150,66 @@ constexpr Row kRows[] = {
     {"gpt2-large", "gpt2", "vocab_size 50257, n_embd 1280, n_layer 36, n_head 20, n_positions 1024"},
     {"gpt2-medium", "gpt2", "vocab_size 50257, n_embd 1024, n_layer 24, n_head 16, n_positions 1024"},
     {"gpt2-xl", "gpt2", "vocab_size 50257, n_embd 1600, n_layer 48, n_head 25, n_positions 1024"},
+    {"granite-3.1-1b-a400m", "granitemoe",
+     "vocab_size 49155, hidden_size 1024, num_hidden_layers 24, num_attention_heads 16, num_key_value_heads 8,"
+     "intermediate_size 512, num_local_experts 32, num_experts_per_tok 8, attention_bias false, max_position_embeddings 131072,"
+     "tie_word_embeddings true"},
+    {"granite-3.1-3b-a800m", "granitemoe",
+     "vocab_size 49155, hidden_size 1536, num_hidden_layers 32, num_attention_heads 24, num_key_value_heads 8,"
+     "intermediate_size 512, num_local_experts 40, num_experts_per_tok 8, attention_bias false, max_position_embeddings 131072,"
+     "tie_word_embeddings true"},
     {"granite-3.3-8b", "granite",
      "vocab_size 49159, hidden_size 4096, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 8,"
      "intermediate_size 12800, attention_bias false, mlp_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
+    {"granite-4.0-h-1b", "granitemoehybrid",
+     "vocab_size 100352, hidden_size 1536, num_hidden_layers 40, num_attention_heads 12, num_key_value_heads 4,"
+     "intermediate_size 4096, shared_intermediate_size 4096, num_local_experts 0, num_experts_per_tok 0, mamba_d_state 128,"
+     "mamba_n_groups 1, mamba_n_heads 48, mamba_d_head 64, mamba_expand 2, mamba_d_conv 4, mamba_chunk_size 256,"
+     "max_position_embeddings 131072, tie_word_embeddings true, layer_types [" LAYERS_OF_GRANITE_4 "]"},
+    {"granite-4.0-h-tiny", "granitemoehybrid",
+     "vocab_size 100352, hidden_size 1536, num_hidden_layers 40, num_attention_heads 12, num_key_value_heads 4,"
+     "intermediate_size 512, shared_intermediate_size 1024, num_local_experts 64, num_experts_per_tok 6, mamba_d_state 128,"
+     "mamba_n_groups 1, mamba_n_heads 48, mamba_d_head 64, mamba_expand 2, mamba_d_conv 4, mamba_chunk_size 256,"
+     "max_position_embeddings 131072, tie_word_embeddings true, layer_types [" LAYERS_OF_GRANITE_4 "]"},
+    {"hunyuan-7b", "hunyuan_v1_dense",
+     "vocab_size 128167, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 14336, attention_bias false, max_position_embeddings 32768, tie_word_embeddings true"},
+    {"hunyuan-a13b", "hunyuan_v1_moe",
+     "vocab_size 128167, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 3072, num_experts 64, moe_topk 8, attention_bias false, max_position_embeddings 32768,"
+     "tie_word_embeddings true"},
     {"internlm2-7b", "internlm2",
      "vocab_size 92544, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
      "intermediate_size 14336, bias false, max_position_embeddings 32768, tie_word_embeddings false"},
+    {"kimi-k2", "kimi_k2",
+     "vocab_size 163840, hidden_size 7168, num_hidden_layers 61, num_attention_heads 64, num_key_value_heads 64,"
+     "q_lora_rank 1536, kv_lora_rank 512, qk_rope_head_dim 64, qk_nope_head_dim 128, v_head_dim 128, intermediate_size 18432,"
+     "moe_intermediate_size 2048, n_routed_experts 384, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 1,"
+     "moe_layer_freq 1, topk_method \"noaux_tc\", num_nextn_predict_layers 0, attention_bias false,"
+     "max_position_embeddings 131072, tie_word_embeddings false"},
+    {"llama-4-maverick", "llama4",
+     "vocab_size 202048, hidden_size 5120, num_hidden_layers 48, num_attention_heads 40, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 8192, intermediate_size_mlp 16384, num_local_experts 128, num_experts_per_tok 1,"
+     "interleave_moe_layer_step 2, attention_chunk_size 8192, use_qk_norm false, attention_bias false,"
+     "max_position_embeddings 1048576, tie_word_embeddings false"},
+    {"llama-4-scout", "llama4",
+     "vocab_size 202048, hidden_size 5120, num_hidden_layers 48, num_attention_heads 40, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 8192, intermediate_size_mlp 16384, num_local_experts 16, num_experts_per_tok 1,"
+     "interleave_moe_layer_step 1, attention_chunk_size 8192, use_qk_norm true, attention_bias false,"
+     "max_position_embeddings 10485760, tie_word_embeddings false"},
+    {"minimax-m2", "minimax_m2",
+     "vocab_size 200064, hidden_size 3072, num_hidden_layers 62, num_attention_heads 48, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 1536, num_local_experts 256, num_experts_per_tok 8, max_position_embeddings 196608,"
+     "tie_word_embeddings false"},
+    {"ministral-3-8b", "ministral3",
+     "vocab_size 131072, hidden_size 4096, num_hidden_layers 34, num_attention_heads 32, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 14336, sliding_window null, max_position_embeddings 262144, tie_word_embeddings false"},
+    {"minitron-4b", "nemotron",
+     "vocab_size 256000, hidden_size 3072, num_hidden_layers 32, num_attention_heads 24, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 9216, attention_bias false, mlp_bias false, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"minitron-8b", "nemotron",
+     "vocab_size 256000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 48, num_key_value_heads 8, head_dim 128,"
+     "intermediate_size 16384, attention_bias false, mlp_bias false, max_position_embeddings 4096, tie_word_embeddings false"},
     // Every layer has experts; intermediate_size is the width of each.
     {"mixtral-8x22b-v0.1", "mixtral",
      "vocab_size 32000, hidden_size 6144, num_hidden_layers 56, num_attention_heads 48, num_key_value_heads 8,"
@@ -134,6 +223,17 @@ constexpr Row kRows[] = {
     {"mpt-7b", "mpt",
      "vocab_size 50432, d_model 4096, n_layers 32, n_heads 32, expansion_ratio 4, max_seq_len 2048, learned_pos_emb true,"
      "no_bias true, norm_type \"low_precision_layernorm\", attn_config {\"alibi\": true}"},
+    {"nemotron-3-nano-30b-a3b", "nemotron_h",
+     "vocab_size 131072, hidden_size 2688, num_hidden_layers 52, num_attention_heads 32, num_key_value_heads 2, head_dim 128,"
+     "hybrid_override_pattern \"MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME\", mamba_num_heads 64, mamba_head_dim 64,"
+     "n_groups 8, ssm_state_size 128, conv_kernel 4, chunk_size 128, use_conv_bias true, n_routed_experts 128,"
+     "num_experts_per_tok 6, moe_intermediate_size 1856, moe_shared_expert_intermediate_size 3712,"
+     "max_position_embeddings 262144, tie_word_embeddings false"},
+    {"nemotron-nano-9b-v2", "nemotron_h",
+     "vocab_size 131072, hidden_size 4480, num_hidden_layers 56, num_attention_heads 40, num_key_value_heads 8, head_dim 128,"
+     "hybrid_override_pattern \"M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-\", mamba_num_heads 128,"
+     "mamba_head_dim 80, n_groups 8, ssm_state_size 128, conv_kernel 4, chunk_size 128, use_conv_bias true,"
+     "intermediate_size 15680, mlp_bias false, max_position_embeddings 131072, tie_word_embeddings false"},
     {"olmo-2-13b", "olmo2",
      "vocab_size 100352, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, num_key_value_heads 40,"
      "intermediate_size 13824, max_position_embeddings 4096, tie_word_embeddings false"},
@@ -185,6 +285,10 @@ constexpr Row kRows[] = {
     {"phi-3.5-mini", "phi3",
      "vocab_size 32064, hidden_size 3072, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 8192, sliding_window 262144, max_position_embeddings 131072, tie_word_embeddings false"},
+    {"phi-3.5-moe", "phimoe",
+     "vocab_size 32064, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 6400, num_local_experts 16, num_experts_per_tok 2, attention_bias true, lm_head_bias true,"
+     "sliding_window 131072, max_position_embeddings 131072, tie_word_embeddings false"},
     {"phi-4", "phi3",
      "vocab_size 100352, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, num_key_value_heads 10,"
      "intermediate_size 17920, sliding_window null, max_position_embeddings 16384, tie_word_embeddings false"},
@@ -225,6 +329,39 @@ constexpr Row kRows[] = {
      "vocab_size 151936, hidden_size 2048, num_hidden_layers 48, num_attention_heads 32, num_key_value_heads 4, head_dim 128,"
      "intermediate_size 6144, moe_intermediate_size 768, num_experts 128, num_experts_per_tok 8, decoder_sparse_step 1,"
      "attention_bias false, use_sliding_window false, max_position_embeddings 40960, tie_word_embeddings false"},
+    {"qwen3-next-80b-a3b", "qwen3_next",
+     "vocab_size 151936, hidden_size 2048, num_hidden_layers 48, num_attention_heads 16, num_key_value_heads 2, head_dim 256,"
+     "intermediate_size 5632, moe_intermediate_size 512, shared_expert_intermediate_size 512, num_experts 512,"
+     "num_experts_per_tok 10, decoder_sparse_step 1, full_attention_interval 4, linear_num_key_heads 16,"
+     "linear_num_value_heads 32, linear_key_head_dim 128, linear_value_head_dim 128, linear_conv_kernel_dim 4,"
+     "attention_bias false, max_position_embeddings 262144, tie_word_embeddings false"},
+    {"qwen3.5-27b", "qwen3_5",
+     "vocab_size 248320, hidden_size 5120, num_hidden_layers 64, num_attention_heads 24, num_key_value_heads 4, head_dim 256,"
+     "intermediate_size 17408, full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 48,"
+     "linear_key_head_dim 128, linear_value_head_dim 128, linear_conv_kernel_dim 4, attention_bias false,"
+     "mtp_num_hidden_layers 1, max_position_embeddings 262144, tie_word_embeddings false"},
+    {"qwen3.5-35b-a3b", "qwen3_5_moe",
+     "vocab_size 248320, hidden_size 2048, num_hidden_layers 40, num_attention_heads 16, num_key_value_heads 2, head_dim 256,"
+     "moe_intermediate_size 512, shared_expert_intermediate_size 512, num_experts 256, num_experts_per_tok 8,"
+     "full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 32, linear_key_head_dim 128,"
+     "linear_value_head_dim 128, linear_conv_kernel_dim 4, attention_bias false, mtp_num_hidden_layers 1,"
+     "max_position_embeddings 262144, tie_word_embeddings false"},
+    {"qwen3.5-397b-a17b", "qwen3_5_moe",
+     "vocab_size 248320, hidden_size 4096, num_hidden_layers 60, num_attention_heads 32, num_key_value_heads 2, head_dim 256,"
+     "moe_intermediate_size 1024, shared_expert_intermediate_size 1024, num_experts 512, num_experts_per_tok 10,"
+     "full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 64, linear_key_head_dim 128,"
+     "linear_value_head_dim 128, linear_conv_kernel_dim 4, attention_bias false, mtp_num_hidden_layers 1,"
+     "max_position_embeddings 262144, tie_word_embeddings false"},
+    {"qwen3.5-4b", "qwen3_5",
+     "vocab_size 248320, hidden_size 2560, num_hidden_layers 32, num_attention_heads 16, num_key_value_heads 4, head_dim 256,"
+     "intermediate_size 9216, full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 32,"
+     "linear_key_head_dim 128, linear_value_head_dim 128, linear_conv_kernel_dim 4, attention_bias false,"
+     "mtp_num_hidden_layers 1, max_position_embeddings 262144, tie_word_embeddings true"},
+    {"qwen3.5-9b", "qwen3_5",
+     "vocab_size 248320, hidden_size 4096, num_hidden_layers 32, num_attention_heads 16, num_key_value_heads 4, head_dim 256,"
+     "intermediate_size 12288, full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 32,"
+     "linear_key_head_dim 128, linear_value_head_dim 128, linear_conv_kernel_dim 4, attention_bias false,"
+     "mtp_num_hidden_layers 1, max_position_embeddings 262144, tie_word_embeddings false"},
     {"seed-oss-36b", "seed_oss",
      "vocab_size 155136, hidden_size 5120, num_hidden_layers 64, num_attention_heads 80, num_key_value_heads 8, head_dim 128,"
      "intermediate_size 27648, attention_bias true, attention_out_bias false, mlp_bias false, max_position_embeddings 524288,"
@@ -252,17 +389,25 @@ constexpr Row kRows[] = {
 // clang-format on
 static_assert(std::ranges::is_sorted(kRows, {}, [](const Row& r) { return std::string_view(r.name); }));
 
-/// "a 1, b true" of family f -> {"model_type": "f", "a": 1, "b": true}. Files of gemma3 have the fields of
-/// the decoder in text_config. A value may contain spaces and colons (a nested object) but no comma.
+/// Families whose files have the fields of the decoder in text_config.
+bool multimodal(std::string_view family) {
+  constexpr std::string_view kMultimodal[] = {"gemma3", "gemma4", "llama4", "qwen3_5", "qwen3_5_moe"};
+  return std::ranges::find(kMultimodal, family) != std::end(kMultimodal);
+}
+
+/// "a 1, b true" of family f -> {"model_type": "f", "a": 1, "b": true}. A value may contain spaces and colons
+/// (a nested object), and commas inside brackets.
 std::string json_of(const Row& row) {
-  const bool nested = std::string_view(row.family) == "gemma3";
+  const bool nested = multimodal(row.family);
   const std::string type = std::string("\"model_type\": \"") + row.family;
   std::string json = "{" + type + '"';
   if (nested) json += ", \"vision_config\": {}, \"text_config\": {" + type + "_text\"";
   std::string_view rest = row.fields;
   while (!rest.empty()) {
     // The key ends at the first space; the rest, with further spaces, is the value.
-    const std::string_view field = rest.substr(0, rest.find(','));
+    std::size_t end = rest.find(',');
+    if (const std::size_t open = rest.find('['); open < end) end = rest.find(',', rest.find(']', open));
+    const std::string_view field = rest.substr(0, end);
     rest.remove_prefix(std::min(rest.size(), field.size() + 1));
     const std::size_t begin = field.find_first_not_of(' '), space = field.find(' ', begin);
     json.append(", \"")

@@ -2,6 +2,7 @@
 // names: those of the LLaMA-like classes, of GPT-2 and of MPT.
 #include "core/base/error.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
@@ -81,6 +82,42 @@ std::vector<std::uint32_t> read_windows(ConfigFields& f, std::uint32_t layers, s
     if (types.empty() ? slides(l) : types[l] == "sliding_attention") out[l] = window;
   }
   return out;
+}
+
+std::vector<std::string> read_layer_types(ConfigFields& f, std::string_view field, std::uint32_t layers,
+                                          std::initializer_list<std::string_view> known,
+                                          const std::function<std::string(std::uint32_t)>& otherwise) {
+  std::vector<std::string> types = f.texts(field);
+  if (types.empty())
+    for (std::uint32_t i = 0; i < layers; ++i) types.push_back(otherwise(i));
+  if (types.size() != layers)
+    f.fail(field,
+           "has " + plural(types.size(), "entry") + ": expected num_hidden_layers = " + text_of(layers));
+  for (std::string& type : types) {
+    if (type == "mamba") type = "linear_attention";
+    if (type == "attention") type = "full_attention";
+    if (std::ranges::find(known, type) != known.end()) continue;
+    std::string expected;
+    for (const std::string_view name : known) expected += (expected.empty() ? "" : ", ") + std::string(name);
+    f.fail(field, "has \"" + escaped(type, 40) + "\": expected one of " + expected);
+  }
+  return types;
+}
+
+Architecture read_text_config(ConfigFields& f, Reader reader) {
+  if (!f.given("text_config"))
+    f.fail("text_config", "is missing", "it describes the decoder of a multimodal model");
+  Architecture a = reader(f.object("text_config"));
+  a.tied = f.flag({"tie_word_embeddings"}, a.tied);
+  if (f.given("vision_config"))
+    a.notes.emplace_back("vision_config: the vision tower and its projection are not counted");
+  if (f.given("audio_config"))
+    a.notes.emplace_back("audio_config: the audio tower and its projection are not counted");
+  for (const char* name : {"vision_config", "audio_config", "mm_tokens_per_image", "projector_hidden_act",
+                           "multimodal_projector_bias", "spatial_merge_size", "vision_feature_layer",
+                           "projection_hidden_size", "vision_soft_tokens_per_image"})
+    f.mark_as_read(name);
+  return a;
 }
 
 void append(Architecture& a, const Layer& l) {

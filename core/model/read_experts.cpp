@@ -7,10 +7,8 @@
 #include "core/model/family_readers.hpp"
 
 namespace trainhost::model {
-namespace {
 
-/// Throws if the number of active experts exceeds the number of experts: the counts of active parameters
-/// would exceed the total.
+/// Else the counts of active parameters would exceed the total.
 Experts read_routed_experts(ConfigFields& f, FieldNames count, FieldNames active, std::uint32_t width) {
   Experts e;
   e.count = f.size(count);
@@ -22,7 +20,6 @@ Experts read_routed_experts(ConfigFields& f, FieldNames count, FieldNames active
   return e;
 }
 
-/// Appends one layer per window: with experts if sparse(layer), else with a dense MLP.
 void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Experts& experts,
                   const std::vector<std::uint32_t>& windows,
                   const std::function<bool(std::uint32_t)>& sparse) {
@@ -37,6 +34,20 @@ void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Exper
     append(a, one);
   }
 }
+
+/// Each module has a layer like the last one, a 2H -> H projection and three norms, and shares embedding and
+/// head with the model.
+void note_prediction_modules(ConfigFields& f, Architecture& a) {
+  const std::uint32_t modules = f.number({"num_nextn_predict_layers"}, 0);
+  if (!modules) return;
+  const std::uint64_t h = a.hidden, each = checked_add(layer_elements(a.layers.back().layer, h),
+                                                       checked_add(checked_mul(2, h, h), 3 * h));
+  a.notes.push_back("num_nextn_predict_layers = " + std::to_string(modules) +
+                    ": the multi-token prediction module, " + format_count(checked_mul(each, modules)) +
+                    " parameters without the shared embedding and head, is not counted");
+}
+
+namespace {
 
 /// Every decoder_sparse_step-th layer has experts, except those in mlp_only_layers.
 Architecture append_qwen_layers(ConfigFields& f, Architecture a, const Layer& l, Experts experts) {
@@ -85,23 +96,26 @@ Attention read_latent_attention(ConfigFields& f) {
   return at;
 }
 
-/// Adds a note about multi-token prediction modules, which are not counted: each has a layer like the last
-/// one, a 2H -> H projection and three norms, and shares embedding and head with the model.
-void note_prediction_modules(ConfigFields& f, Architecture& a) {
-  const std::uint32_t modules = f.number({"num_nextn_predict_layers"}, 0);
-  if (!modules) return;
-  const std::uint64_t h = a.hidden, each = checked_add(layer_elements(a.layers.back().layer, h),
-                                                       checked_add(checked_mul(2, h, h), 3 * h));
-  a.notes.push_back("num_nextn_predict_layers = " + std::to_string(modules) +
-                    ": the multi-token prediction module, " + format_count(checked_mul(each, modules)) +
-                    " parameters without the shared embedding and head, is not counted");
-}
-
 }  // namespace
 
 Architecture read_mixtral(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);
   const Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8})};
+  const Experts experts =
+      read_routed_experts(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
+  const std::uint32_t window = read_window(f, 0);
+  append_mixed(a, l, {}, experts,
+               read_windows(f, read_layer_count(f), window, [](std::uint32_t) { return true; }),
+               [](std::uint32_t) { return true; });
+  return a;
+}
+
+/// Phi-3.5-MoE: LayerNorms with shift, and biases of attention and head as the config states.
+Architecture read_phimoe(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 131072);
+  a.final_norm = NormKind::kLayer, a.head_bias = f.flag({"lm_head_bias"}, false);
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8}), .norm = NormKind::kLayer};
+  set_all_biases(l.attention, f.flag({"attention_bias"}, false));
   const Experts experts =
       read_routed_experts(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
   const std::uint32_t window = read_window(f, 0);
@@ -152,6 +166,9 @@ Architecture read_deepseek_v3(ConfigFields& f) {
   note_prediction_modules(f, a);
   return a;
 }
+
+/// Kimi K2.5 and later: the text model has the shape of DeepSeek-V3.
+Architecture read_kimi_k25(ConfigFields& f) { return read_text_config(f, read_deepseek_v3); }
 
 /// The router's correction bias is not counted: transformers keeps it as a buffer, not as a trained weight.
 Architecture read_glm4_moe(ConfigFields& f) {

@@ -47,16 +47,6 @@ Architecture read_gemma3_text(ConfigFields& f) {
 }
 
 /// Multimodal: the decoder is described in text_config; the vision tower is not counted.
-Architecture read_gemma3(ConfigFields& f) {
-  if (!f.given("text_config"))
-    f.fail("text_config", "is missing", "it describes the decoder of a gemma3 model");
-  Architecture a = read_gemma3_text(f.object("text_config"));
-  for (const char* name :
-       {"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"})
-    f.mark_as_read(name);
-  if (f.given("vision_config"))
-    a.notes.emplace_back("vision_config: the vision tower and its projection are not counted");
-  return a;
-}
+Architecture read_gemma3(ConfigFields& f) { return read_text_config(f, read_gemma3_text); }
 
 }  // namespace trainhost::model

@@ -39,9 +39,6 @@ Architecture read_llama(ConfigFields& f) {
   return a;
 }
 
-// Granite adds only scales without weights (embedding_multiplier and others).
-Architecture read_granite(ConfigFields& f) { return read_llama(f); }
-
 Architecture read_mistral(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);
   const Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8}), .mlp = read_gated_mlp(f)};

@@ -61,10 +61,17 @@ ModelSpec outline(const Architecture& a, std::string_view json) {
   m.vocab = a.vocab, m.hidden = a.hidden, m.layers = a.layer_count(), m.max_positions = a.max_positions;
   m.tied = a.tied;
   assert(!a.layers.empty());
-  // The first layer stands for all: a list has one column per dimension.
-  const Layer& l = a.layers.front().layer;
+  // The first layer that has a part stands for all: a list has one column per dimension. The heads of a model
+  // without any attention are those of its linear attention.
+  const auto first = [&](auto&& has) -> const Layer& {
+    const auto run = std::ranges::find_if(a.layers, [&](const LayerRun& r) { return has(r.layer); });
+    return (run == a.layers.end() ? a.layers.front() : *run).layer;
+  };
+  const Layer& l = first([](const Layer& x) { return x.attention.heads != 0; });
   m.heads = l.attention.heads, m.kv_heads = l.attention.kv_heads, m.head_dim = l.attention.head_dim;
-  m.intermediate = l.mlp.width ? l.mlp.width : l.experts.each.width;
+  if (m.heads == 0) m.heads = m.kv_heads = l.linear.value_heads, m.head_dim = l.linear.value_dim;
+  const Layer& wide = first([](const Layer& x) { return x.mlp.width || x.experts.each.width; });
+  m.intermediate = wide.mlp.width ? wide.mlp.width : wide.experts.each.width;
   m.qkv_bias = l.attention.q_bias, m.o_bias = l.attention.o_bias, m.mlp_bias = l.mlp.up_bias;
   m.qk_norm = l.attention.qk_norm != NormKind::kNone;
   for (const LayerRun& r : a.layers) m.sliding_window = std::max(m.sliding_window, r.layer.attention.window);

@@ -37,12 +37,39 @@ struct Cut {
   bool materialised = false;
   // Bits of Target: matrices whose input is kept, because they or their adapters are trained.
   std::uint32_t needed = ~0u;
-  std::uint64_t inner = 0;    // sum of the LoRA ranks of a layer: width of the outputs of the A matrices
+  std::uint64_t rank = 0;     // of the adapters: width of the output of each A matrix; 0: no adapters
   bool drops_inputs = false;  // of adapters: each keeps its own input after dropout, and the mask
   bool needs(std::uint32_t targets) const { return needed & targets; }
+  bool full() const { return needed == ~0u; }  // all weights are trained
 };
 inline constexpr std::uint32_t kReadAttentionNorm = 1u << kQ | 1u << kK | 1u << kV,
                                kReadMlpNorm = 1u << kGate | 1u << kUp, kReadProduct = 1u << kDown;
+
+/// As kept by the fused kernels of flash-linear-attention and mamba-ssm, which compute the states of the
+/// chunks again in the backward pass. There are no scores of pairs of tokens beyond a chunk.
+template <class F>
+void linear_activations(const model::LinearAttention& a, const Cut& c, F&& f) {
+  const LinearWidths w = widths(a, c.tp);
+  const Size tokens = c.tokens.whole;
+  f(Activation{"linear attention, q, k and v before the convolution", tokens, w.convolution(), c.size,
+               kLighter});
+  f(Activation{"linear attention, output gate", tokens, w.values, c.size, kLighter});
+  if (a.delta) {
+    f(Activation{"linear attention, decay and strength", tokens, Size(a.gates) * w.heads, 4, kLighter});
+    f(Activation{"linear attention, q, k and v", tokens, w.convolution(), c.size, kLighter});
+    f(Activation{"linear attention, products within chunks", tokens, Size(w.heads) * a.chunk, c.size,
+                 kLighter});
+  } else {
+    f(Activation{"linear attention, time steps", tokens, Size(a.gates) * w.heads, c.size, kLighter});
+  }
+  f(Activation{"linear attention, output of the recurrence", tokens, w.values, c.size, kLighter});
+  // Mamba's kernel contains the output projection and computes its input again.
+  if (a.delta) {
+    f(Activation{"linear attention, statistics of the norm", tokens, a.norm_per_head ? w.heads : 1, 4,
+                 kLighter});
+    if (c.full()) f(Activation{"linear attention, normed output", tokens, w.values, c.size, kAll});
+  }
+}
 
 template <class F>
 void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
@@ -51,9 +78,14 @@ void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
   const Tokens& t = c.tokens;
   // f32 per token: 1/rms, or mean and 1/std.
   const std::uint32_t stats = l.norm == model::NormKind::kRms ? 1 : 2;
-  f(Activation{"attention norm, input", t.part, c.H, c.size, kInput});
-  f(Activation{"attention norm, statistics", t.part, stats, 4, kLighter});
-  if (c.needs(kReadAttentionNorm)) f(Activation{"attention norm, output", t.part, c.H, c.size, kAll});
+  const bool linear = l.linear.value_heads != 0;
+  const bool mixes = linear || a.heads != 0;  // else the first norm of the layer is that of its MLP
+  f(Activation{mixes ? "attention norm, input" : "MLP norm, input", t.part, c.H, c.size, kInput});
+  f(Activation{mixes ? "attention norm, statistics" : "MLP norm, statistics", t.part, stats, 4, kLighter});
+  if (linear ? c.full() : c.needs(mixes ? kReadAttentionNorm : kReadMlpNorm))
+    f(Activation{mixes ? "attention norm, output" : "MLP norm, output", t.part, c.H, c.size, kAll});
+  if (linear) linear_activations(l.linear, c, f);
+  if (a.heads == 0) return;
   if (a.latent) {
     if (a.q_lora_rank) {
       f(Activation{"q latent", t.part, a.q_lora_rank, c.size, kLighter});
@@ -63,10 +95,15 @@ void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
     f(Activation{"kv latent, normed", t.part, a.kv_lora_rank, c.size, kAll});
   }
   if (a.qk_norm != model::NormKind::kNone)
-    f(Activation{"q and k before their norms", t.whole, Size(w.q) + w.k, c.size, kLighter});
+    f(Activation{"q and k before their norms", t.whole, Size(w.q) + (a.reuses_kv ? 0 : w.k), c.size,
+                 kLighter});
   f(Activation{"q", t.whole, w.q, c.size, a.qk_norm != model::NormKind::kNone ? kAll : kLighter});
-  f(Activation{"k", t.whole, w.k, c.size, a.qk_norm != model::NormKind::kNone ? kAll : kLighter});
-  f(Activation{"v", t.whole, w.v, c.size, kLighter});
+  if (!a.reuses_kv)
+    f(Activation{"k", t.whole, w.k, c.size, a.qk_norm != model::NormKind::kNone ? kAll : kLighter});
+  // Layers that reuse k and v of another layer keep a reference to them.
+  if (!a.reuses_kv) f(Activation{"v", t.whole, w.v, c.size, kLighter});
+  if (a.v_norm && !a.reuses_kv && !a.v_is_k)
+    f(Activation{"v before its norm", t.whole, w.v, c.size, kLighter});
   if (c.materialised) {
     f(Activation{"scores", t.whole, Size(w.heads) * t.keys, c.size, kAll});
     f(Activation{"softmax of scores", t.whole, Size(w.heads) * t.keys, c.size, kAll});
@@ -74,6 +111,10 @@ void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
     f(Activation{"softmax statistics", t.whole, w.heads, 4, kLighter});
   }
   f(Activation{"attention output", t.whole, w.out, c.size, kLighter});
+  if (a.gated) {
+    f(Activation{"output gate", t.whole, w.out, c.size, kLighter});
+    f(Activation{"gated output", t.whole, w.out, c.size, kAll});
+  }
   if (l.norms >= 4) f(Activation{"norm after attention, input", t.part, c.H, c.size, kLighter});
 }
 
@@ -87,6 +128,19 @@ void mlp_activations(const model::Mlp& m, const Cut& c, Size tokens, const char*
   if (c.needs(kReadProduct)) f(Activation{product, tokens, width, c.size, kAll});
 }
 
+/// The targets that a layer has: linear attention has none.
+inline std::uint32_t targets_of(const model::Layer& l) {
+  const model::Attention& a = l.attention;
+  std::uint32_t targets = 0;
+  if (a.heads) targets |= 1u << kQ | 1u << kO;
+  if (a.heads && !a.reuses_kv) targets |= 1u << kK | (a.v_is_k ? 0 : 1u << kV);
+  if (l.mlp.width || l.experts.count) {
+    const bool gated = l.mlp.width ? l.mlp.gated : l.experts.each.gated;
+    targets |= 1u << kUp | 1u << kDown | (gated ? 1u << kGate : 0);
+  }
+  return targets;
+}
+
 /// Elements per token of the inputs of all adapters of a layer; every adapter drops its input anew. Experts
 /// count like one MLP.
 inline std::uint64_t adapted_inputs(const model::Layer& l, const Cut& c) {
@@ -94,7 +148,7 @@ inline std::uint64_t adapted_inputs(const model::Layer& l, const Cut& c) {
     return std::uint64_t(std::popcount(c.needed & targets));
   };
   const std::uint64_t mlp = up(std::max(l.mlp.width, l.experts.each.width), c.tp);
-  return adapted(kReadAttentionNorm | kReadMlpNorm) * c.H +
+  return adapted(targets_of(l) & (kReadAttentionNorm | kReadMlpNorm)) * c.H +
          adapted(1u << kO) * widths(l.attention, c.tp).out + adapted(kReadProduct) * mlp;
 }
 
@@ -112,14 +166,25 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
   if (const model::Experts& e = l.experts; e.count) {
     // Assumes balanced experts: each rank receives `active` times its own number of tokens.
     const Size routed = t.whole * e.active;
+    const std::uint64_t into = e.latent ? e.latent : c.H;
+    if (e.latent && c.full()) {
+      f(Activation{"experts' latent input", t.part, e.latent, c.size, kLighter});
+      f(Activation{"experts' latent output", t.part, e.latent, c.size, kLighter});
+    }
     f(Activation{"router scores and probabilities", t.part, Size(e.count) * 2, 4, kLighter});
-    if (c.needs(kReadMlpNorm)) f(Activation{"tokens sent to experts", routed, c.H, c.size, kLighter});
+    if (c.needs(kReadMlpNorm)) f(Activation{"tokens sent to experts", routed, into, c.size, kLighter});
     mlp_activations(e.each, c, routed, "experts' gate and up", "experts' product", f);
-    f(Activation{"experts' output", routed, c.H, c.size, kLight});
+    f(Activation{"experts' output", routed, into, c.size, kLight});
     mlp_activations(e.shared, c, t.whole, "shared expert's gate and up", "shared expert's product", f);
   }
   if (l.norms >= 4) f(Activation{"norm after the MLP, input", t.part, c.H, c.size, kLighter});
-  if (c.inner) f(Activation{"adapters, output of A", t.whole, c.inner, c.size, kLighter});
+  if (l.norms > 4) f(Activation{"further norms, inputs", t.part, Size(l.norms - 4) * c.H, c.size, kLighter});
+  // The embedding of this layer, its gate before and after the activation function, their product.
+  if (l.per_layer_width)
+    f(Activation{"per-layer embedding and gate", t.part, Size(l.per_layer_width) * 4, c.size, kLighter});
+  if (c.rank)
+    f(Activation{"adapters, output of A", t.whole, c.rank * std::popcount(c.needed & targets_of(l)), c.size,
+                 kLighter});
   if (c.drops_inputs)
     f(Activation{"adapters, inputs after dropout and masks", t.whole, adapted_inputs(l, c), c.size + 1,
                  kLighter});
@@ -133,7 +198,14 @@ inline Size backward_bytes(const model::Layer& l, const Cut& c) {
   const auto mlp = [&](const model::Mlp& m, Size tokens) {
     return m.width ? tokens * (Size(up(m.width, c.tp)) * (m.gated ? 2 : 1)) + tokens * c.H : Size();
   };
-  Size inside = t.whole * (Size(w.q) + w.k + w.v + w.out);
+  Size inside = t.whole * (Size(w.q) * (l.attention.gated ? 2 : 1) + w.k + w.v + w.out);
+  if (const model::LinearAttention& a = l.linear; a.value_heads) {
+    // Gradients of q, k and v before and after the convolution, of the gate and of the output; the states of
+    // all chunks, computed again.
+    const LinearWidths x = widths(a, c.tp);
+    const Size states = share(t.whole, std::max(a.chunk, 1u)) * (Size(x.values) * a.key_dim);
+    inside = std::max(inside, t.whole * (Size(x.convolution()) * 2 + Size(x.values) * 2) + states);
+  }
   if (c.materialised) inside += t.whole * (Size(w.heads) * t.keys);
   inside = std::max(inside, mlp(l.mlp, t.whole));
   if (l.experts.count)

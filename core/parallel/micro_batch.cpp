@@ -34,6 +34,15 @@ double mean_keys(double seq, double window) {
   return window - window * (window - 1) / (2 * seq);
 }
 
+double visible_keys(const model::Attention& a, double seq) {
+  return a.chunked ? mean_keys(std::min(seq, double(a.window)), 0) : mean_keys(seq, a.window);
+}
+
+double recurrence_flops(const model::LinearAttention& a) {
+  const double keys = a.key_dim, values = a.value_dim;
+  return 2 * double(a.value_heads) * (2 * keys * values + double(a.chunk) * (keys + values));
+}
+
 /// Adds `share` of layer `l` to the mean layer of `b`; the shares of all kinds of layers sum to 1.
 void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, const RunSpec& r) const {
   const double H = a_.hidden, S = r.seq_len, t = r.parallel.tensor, c = r.parallel.context,
@@ -51,7 +60,9 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   const double held = (double(model::layer_elements(l, a_.hidden)) - pool) / t + pool / (t * e);
   const double wide = double(l.mlp.token_width()) + used * double(l.experts.each.token_width()) +
                       double(l.experts.shared.token_width());
-  const double in_out = T * (4 * H + (q + k + v + o + wide) / t);
+  const double convolved = double(l.linear.convolution_width()), state_in = double(l.linear.in_width()),
+               state_out = double(l.linear.value_width());
+  const double in_out = T * (4 * H + (q + k + v + o + state_in + state_out + wide) / t);
   const double products = 2 * T * active / t / rate;
   const double products_bytes = (m_.converts ? held + in_out * (1 + w) / 2 : held * w + in_out * w) / bytes;
   // Conversions: inputs and weights in the forward pass, gradients of outputs in the backward pass.
@@ -61,14 +72,19 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   // Attention: two products over the visible keys, over all keys if scores are materialised; heads are split
   // over t ranks.
   const bool flash = r.memory.attention == AttentionMemory::kFlash;
-  const double keys = flash ? mean_keys(S, l.attention.window) : S;
+  const double keys = flash ? visible_keys(l.attention, S) : S;
   const double scores =
-      2 * T * keys * (q + o) / t / (m_.wide_flops * (flash ? m_.attention_efficiency : m_.wide_efficiency));
+      2 * T * keys * (q + o) / t / (m_.wide_flops * (flash ? m_.attention_efficiency : m_.wide_efficiency)) +
+      T * recurrence_flops(l.linear) / t / (m_.wide_flops * m_.attention_efficiency);
   const double square = flash ? 0 : kScoreTouches * w * T * S * l.attention.heads / t;
   const double scores_bytes = (T * w * (q + k + v + o) / t + square) / bytes;
 
   // Between the products: norms and residuals (split by sequence parallelism), rotary embedding, activation.
-  const double between = T * w * ((2 * l.norms + 6) * H / spread + 2 * (q + k) / t + wide / t) / bytes;
+  // Linear attention: its convolution and its gated norm.
+  const double between =
+      T * w *
+      ((2 * l.norms + 6) * H / spread + 2 * (q + k) / t + (2 * convolved + 3 * state_out) / t + wide / t) /
+      bytes;
 
   Roofline forward, backward;
   forward.add(products, products_bytes);
@@ -127,7 +143,7 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
       share * w * T *
       (r.recompute == Recompute::kFull
            ? H / spread / r.memory.recompute_every
-           : norms * H / spread + (q + k + v + o + wide) / t +
+           : norms * H / spread + (q + k + v + o + wide + 2 * convolved + 3 * state_out) / t +
                  (flash || r.recompute == Recompute::kSelective ? 0 : 2 * S * l.attention.heads / t));
 }
 

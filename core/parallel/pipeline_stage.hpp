@@ -55,9 +55,7 @@ struct Stage {
     cut.H = a.hidden, cut.tp = tp, cut.size = size_of(r.compute);
     cut.materialised = r.memory.attention == AttentionMemory::kMaterialised;
     if (adapts(r))
-      cut.needed = r.lora_targets,
-      cut.inner = std::uint64_t{r.lora_rank} * std::popcount(r.lora_targets & 0x7fu),
-      cut.drops_inputs = r.memory.lora_dropout > 0;
+      cut.needed = r.lora_targets, cut.rank = r.lora_rank, cut.drops_inputs = r.memory.lora_dropout > 0;
     Size tokens = Size(r.micro_batch) * up(r.seq_len, r.parallel.context);
     if (r.memory.prefill_chunk != 0)
       tokens = std::min(tokens, Size(up(r.memory.prefill_chunk, r.parallel.context)));

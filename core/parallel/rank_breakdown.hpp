@@ -209,11 +209,14 @@ void RankBreakdown<Sink>::inference() {
                  text(bits_of(type)) + "/8 B" +
                  (scales ? " + " + text(scales) + " scales * 4 B per token" : "");
         });
+    linear_state(g);
     const Size routed = layer.experts.count ? Size(layer.experts.active) : Size();
     const auto mlp = [&](const model::Mlp& m) { return Size(up(m.width, s.tp)) * m.matrices(); };
+    const LinearWidths x = widths(layer.linear, s.tp);
+    const Size mixer = std::max(Size(w.q) * (layer.attention.gated ? 2 : 1) + w.k + w.v + w.out,
+                                Size(x.convolution()) * 2 + Size(x.values) * 2);
     const Size widest =
-        std::max(Size(w.q) + w.k + w.v + w.out,
-                 mlp(layer.mlp) + mlp(layer.experts.each) * routed + mlp(layer.experts.shared));
+        std::max(mixer, mlp(layer.mlp) + mlp(layer.experts.each) * routed + mlp(layer.experts.shared));
     Size need = t.whole * (Size(s.a.hidden) * 2 + widest) * s.cut.size;
     if (s.cut.materialised) need += t.whole * (Size(w.heads) * t.keys) * s.cut.size;
     inside = std::max(inside, need);
@@ -229,6 +232,25 @@ void RankBreakdown<Sink>::inference() {
         [] { return std::string("head.logits"); },
         [&] { return text(r.micro_batch) + " sequences * " + text(s.vocab) + " * 4 B, one token each"; });
   communication();
+}
+
+/// State of linear attention: f32 whatever the type of the KV cache, of the same size for every length of a
+/// sequence; and the last inputs of the convolution.
+template <class Sink>
+void RankBreakdown<Sink>::linear_state(const Segment& g) {
+  const model::LinearAttention& a = (*g.layer).linear;
+  if (a.value_heads == 0) return;
+  const LinearWidths w = widths(a, s.tp);
+  const Size state = Size(w.values) * a.key_dim, inputs = Size(w.convolution()) * a.kernel;
+  add(
+      {Tier::kDevice, Component::kKvCache, Claim::kExact, kGenerate,
+       (state * 4 + inputs * s.cut.size) * r.micro_batch * g.count},
+      [] { return std::string("layers[].state of linear attention"); },
+      [&] {
+        return text(g.count) + " layers * " + text(r.micro_batch) + " sequences * (" + text(state) +
+               " * 4 B + " + text(w.convolution()) + " * " + text(a.kernel) + " tokens * " +
+               text(s.cut.size) + " B)";
+      });
 }
 
 /// Two layers of offloaded data are on the device, one in use and one being transferred. Data offloaded to

@@ -37,7 +37,7 @@ inline Widths widths(const model::Attention& a, std::uint64_t tp) {
             keys * a.head_dim,
             keys * a.head_dim,
             heads * a.head_dim,
-            2 * keys * a.head_dim};
+            a.reuses_kv ? 0 : 2 * keys * a.head_dim};
   const std::uint64_t qk = std::uint64_t{a.nope_head_dim} + a.rope_head_dim;
   return {heads,
           heads * qk,
@@ -47,14 +47,29 @@ inline Widths widths(const model::Attention& a, std::uint64_t tp) {
           std::uint64_t{a.kv_lora_rank} + a.rope_head_dim};
 }
 
+/// Widths of linear attention on one of tp ranks, which have whole heads. Key heads fewer than ranks are
+/// replicated, as KV heads are.
+struct LinearWidths {
+  std::uint64_t heads, keys, values;  // keys: of q, and of k
+  std::uint64_t convolution() const { return 2 * keys + values; }
+};
+inline LinearWidths widths(const model::LinearAttention& a, std::uint64_t tp) {
+  const std::uint64_t heads = up(a.value_heads, tp);
+  return {heads, up(a.key_heads, tp) * a.key_dim, heads * a.value_dim};
+}
+
 inline std::uint64_t norm_of(model::NormKind k, std::uint64_t n) {
-  return k == model::NormKind::kNone ? 0 : k == model::NormKind::kLayer ? 2 * n : n;
+  if (k == model::NormKind::kNone || k == model::NormKind::kUnscaled) return 0;
+  return k == model::NormKind::kLayer ? 2 * n : n;
 }
 
 template <class F>
 void attention_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, F&& f) {
   const model::Attention& a = l.attention;
+  if (a.heads == 0) return;
   const Widths w = widths(a, tp);
+  const std::uint64_t q_rows = a.gated ? 2 * w.q : w.q;
+  const bool own_k = !a.reuses_kv, own_v = own_k && !a.v_is_k;
   if (a.latent) {
     const std::uint64_t latent = std::uint64_t{a.kv_lora_rank} + a.rope_head_dim;
     if (a.q_lora_rank) {
@@ -67,23 +82,39 @@ void attention_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp,
     f(Weight{w.heads * (std::uint64_t{a.nope_head_dim} + a.v_head_dim), a.kv_lora_rank, 1, Kind::kMatrix,
              kV});
   } else {
-    f(Weight{w.q, H, 1, Kind::kMatrix, kQ});
-    f(Weight{w.k, H, 1, Kind::kMatrix, kK});
-    f(Weight{w.v, H, 1, Kind::kMatrix, kV});
-    if (a.qk_norm != model::NormKind::kNone) {
+    f(Weight{q_rows, H, 1, Kind::kMatrix, kQ});
+    if (own_k) f(Weight{w.k, H, 1, Kind::kMatrix, kK});
+    if (own_v) f(Weight{w.v, H, 1, Kind::kMatrix, kV});
+    if (norm_of(a.qk_norm, 1)) {
       f(Weight{norm_of(a.qk_norm, a.qk_norm_per_head ? a.head_dim : w.q), 1, 1, Kind::kVector});
-      f(Weight{norm_of(a.qk_norm, a.qk_norm_per_head ? a.head_dim : w.k), 1, 1, Kind::kVector});
+      if (own_k) f(Weight{norm_of(a.qk_norm, a.qk_norm_per_head ? a.head_dim : w.k), 1, 1, Kind::kVector});
     }
   }
   f(Weight{H, w.out, 1, Kind::kMatrix, kO});
   // Biases of MLA are on its two down-projections, replicated.
   const bool low_q = a.latent && a.q_lora_rank;
-  if (a.q_bias) f(Weight{low_q ? a.q_lora_rank : w.q, 1, 1, Kind::kVector});
-  if (a.k_bias)
+  if (a.q_bias) f(Weight{low_q ? a.q_lora_rank : q_rows, 1, 1, Kind::kVector});
+  if (a.k_bias && own_k)
     f(Weight{a.latent ? a.kv_lora_rank + std::uint64_t{a.rope_head_dim} : w.k, 1, 1, Kind::kVector});
-  if (a.v_bias && !a.latent) f(Weight{w.v, 1, 1, Kind::kVector});
+  if (a.v_bias && own_v && !a.latent) f(Weight{w.v, 1, 1, Kind::kVector});
   if (a.o_bias) f(Weight{H, 1, 1, Kind::kVector});
   if (a.sinks) f(Weight{w.heads, 1, 1, Kind::kVector});
+}
+
+/// No adapters: the names of these matrices are not among the targets.
+template <class F>
+void linear_weights(const model::LinearAttention& a, std::uint64_t H, std::uint64_t tp, F&& f) {
+  if (a.value_heads == 0) return;
+  const LinearWidths w = widths(a, tp);
+  const std::uint64_t in = w.convolution() + w.values + a.gates * w.heads;
+  f(Weight{in, H});
+  f(Weight{w.convolution(), a.kernel, 1, Kind::kVector});
+  f(Weight{w.heads, 1, a.head_weights, Kind::kVector});
+  f(Weight{a.norm_per_head ? a.value_dim : w.values, 1, 1, Kind::kVector});
+  f(Weight{H, w.values});
+  if (a.in_bias) f(Weight{in, 1, 1, Kind::kVector});
+  if (a.convolution_bias) f(Weight{w.convolution(), 1, 1, Kind::kVector});
+  if (a.out_bias) f(Weight{H, 1, 1, Kind::kVector});
 }
 
 template <class F>
@@ -102,13 +133,24 @@ void mlp_weights(const model::Mlp& m, std::uint64_t H, std::uint64_t tp, std::ui
 template <class F>
 void layer_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, std::uint64_t ep, F&& f) {
   attention_weights(l, H, tp, f);
+  linear_weights(l.linear, H, tp, f);
   mlp_weights(l.mlp, H, tp, 1, false, f);
+  if (l.per_layer_width) {
+    f(Weight{l.per_layer_width, H});
+    f(Weight{H, l.per_layer_width});
+  }
   if (const model::Experts& e = l.experts; e.count) {
     f(Weight{e.count, H});
     if (e.router_bias) f(Weight{e.count, 1, 1, Kind::kVector});
-    mlp_weights(e.each, H, tp, up(e.count, ep), true, f);
+    if (e.latent) {
+      f(Weight{e.latent, H});
+      f(Weight{H, e.latent});
+      if (e.latent_bias) f(Weight{e.latent, 1, 1, Kind::kVector}), f(Weight{H, 1, 1, Kind::kVector});
+    }
+    mlp_weights(e.each, e.latent ? e.latent : H, tp, up(e.count, ep), true, f);
     mlp_weights(e.shared, H, tp, 1, false, f);
     if (e.shared_gate) f(Weight{1, H, 1, Kind::kVector});
+    if (e.router_scale) f(Weight{H, 1, 1, Kind::kVector});
   }
   if (const std::uint64_t n = norm_of(l.norm, H)) f(Weight{n, 1, l.norms, Kind::kVector});
 }
@@ -130,6 +172,12 @@ void embedding_weights(const model::Architecture& a, std::uint64_t rows, F&& f) 
   if (a.learned_positions) f(Weight{a.learned_positions, a.hidden, 1, Kind::kEmbedding});
   if (const std::uint64_t n = norm_of(a.embedding_norm, a.hidden)) f(Weight{n, 1, 1, Kind::kVector});
   if (embedding_width(a) != a.hidden) f(Weight{a.hidden, embedding_width(a)});
+  if (a.per_layer_width) {
+    const std::uint64_t width = std::uint64_t{a.layer_count()} * a.per_layer_width;
+    f(Weight{a.per_layer_vocab, width, 1, Kind::kEmbedding});
+    f(Weight{width, a.hidden});
+    f(Weight{a.per_layer_width, 1, 1, Kind::kVector});
+  }
 }
 
 /// Weights after the layers. own_table: the head has its own table on this rank, or a copy of the tied one on

@@ -238,6 +238,7 @@ class RankBreakdown {
   void training();
   void communication();
   void inference();
+  void linear_state(const Segment& g);
   void offload_buffers();
   void constants();
 

@@ -90,8 +90,9 @@ TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machi
     experts_ += run.count * pool / layers_;
     dense_ += run.count * (double(model::layer_elements(l, a.hidden)) - pool) / layers_;
     active += run.count * double(model::active_layer_elements(l, a.hidden));
-    scores += run.count * mean_keys(seq, l.attention.window) *
-              double(l.attention.q_width() + l.attention.out_width());
+    scores += run.count *
+              (visible_keys(l.attention, seq) * double(l.attention.q_width() + l.attention.out_width()) +
+               recurrence_flops(l.linear) / 2);
   }
   const model::Counts n = model::count(a);
   embedding_ = double(n.embedding);

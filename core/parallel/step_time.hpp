@@ -51,6 +51,13 @@ struct Times {
 /// Mean number of visible keys of a query (causal): (S + 1) / 2, less with a window; window 0: none.
 double mean_keys(double seq, double window);
 
+/// The same for the attention of a layer; a chunk is a short sequence of its own.
+double visible_keys(const model::Attention& a, double seq);
+
+/// FLOPs per token of a forward pass of linear attention beyond its matrices: a product with the state to
+/// read it, one to write it, and two with the other tokens of the chunk.
+double recurrence_flops(const model::LinearAttention& a);
+
 /// Exposed seconds of one micro-batch in a part of the model, forward and backward, on one rank.
 struct Pass {
   double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0;

@@ -41,6 +41,11 @@ void validate_dimensions(const model::Architecture& a) {
     for (std::uint64_t v : {t.heads, t.kv_heads, t.head_dim, t.q_lora_rank, t.kv_lora_rank, t.rope_head_dim,
                             t.nope_head_dim, t.v_head_dim})
       small("a dimension of attention", v);
+    const model::LinearAttention& n = run.layer.linear;
+    for (std::uint64_t v : {n.key_heads, n.value_heads, n.key_dim, n.value_dim, n.kernel, n.chunk})
+      small("a dimension of linear attention", v);
+    small("the width of the experts' input", run.layer.experts.latent);
+    small("the width of a per-layer embedding", run.layer.per_layer_width);
     small("an MLP's width",
           std::max({run.layer.mlp.width, run.layer.experts.each.width, run.layer.experts.shared.width}));
     small("the number of experts", run.layer.experts.count);
@@ -56,6 +61,8 @@ void tensor(const model::Architecture& a, std::uint64_t tp) {
     // With fewer KV heads than ranks each head is on several ranks. MLA has no KV heads to split: its cache
     // is on every rank.
     if (!l.attention.latent) divides("parallel.tensor", tp, l.attention.kv_heads, "key-value heads", true);
+    divides("parallel.tensor", tp, l.linear.value_heads, "heads of linear attention");
+    divides("parallel.tensor", tp, l.linear.key_heads, "key heads of linear attention", true);
     divides("parallel.tensor", tp, l.mlp.width, "columns of the MLP");
     divides("parallel.tensor", tp, l.experts.each.width, "columns of an expert");
     divides("parallel.tensor", tp, l.experts.shared.width, "columns of the shared expert");

@@ -23,7 +23,7 @@ class ShapeList {
   }
   // A LayerNorm has a shift beside its scale; kScaleOnly and RMSNorm have one vector.
   void norm(const std::string& name, NormKind kind, std::uint64_t n) {
-    if (kind == NormKind::kNone) return;
+    if (kind == NormKind::kNone || kind == NormKind::kUnscaled) return;
     add(name, n);
     if (kind == NormKind::kLayer) add(name + ".bias", n);
   }
@@ -52,15 +52,29 @@ void latent_attention(ShapeList& t, const Attention& a, std::uint64_t h) {
 }
 
 void attention(ShapeList& t, const Attention& a, std::uint64_t h) {
+  if (a.heads == 0) return;
   if (a.latent) return latent_attention(t, a, h);
-  t.linear("attention.q", a.q_width(), h, a.q_bias);
-  t.linear("attention.k", a.k_width(), h, a.k_bias);
-  t.linear("attention.v", a.v_width(), h, a.v_bias);
+  t.linear("attention.q", a.q_width() * (a.gated ? 2 : 1), h, a.q_bias);
+  if (!a.reuses_kv) t.linear("attention.k", a.k_width(), h, a.k_bias);
+  if (!a.reuses_kv && !a.v_is_k) t.linear("attention.v", a.v_width(), h, a.v_bias);
   // Per head: one vector of D, shared by all heads.
   t.norm("attention.q_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.q_width());
-  t.norm("attention.k_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.k_width());
+  if (!a.reuses_kv) t.norm("attention.k_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.k_width());
   t.linear("attention.o", h, a.out_width(), a.o_bias);
   if (a.sinks) t.add("attention.sinks", a.heads);
+}
+
+void linear_attention(ShapeList& t, const LinearAttention& a, std::uint64_t h) {
+  if (a.value_heads == 0) return;
+  const std::uint64_t keys = std::uint64_t{a.key_heads} * a.key_dim,
+                      values = std::uint64_t{a.value_heads} * a.value_dim;
+  // q, k, v, the output gate and the gates are one matrix; the convolution is no matrix for an optimizer.
+  t.linear("linear.in", 2 * keys + 2 * values + std::uint64_t{a.gates} * a.value_heads, h, a.in_bias);
+  t.add("linear.convolution", (2 * keys + values) * a.kernel);
+  if (a.convolution_bias) t.add("linear.convolution.bias", 2 * keys + values);
+  t.add("linear.heads", a.value_heads, 1, a.head_weights);
+  t.norm("linear.norm", NormKind::kRms, a.norm_per_head ? a.value_dim : values);
+  t.linear("linear.out", h, values, a.out_bias);
 }
 
 void mlp(ShapeList& t, const std::string& name, const Mlp& m, std::uint64_t h, std::uint64_t copies) {
@@ -75,9 +89,14 @@ void mlp(ShapeList& t, const std::string& name, const Mlp& m, std::uint64_t h, s
 void experts(ShapeList& t, const Experts& e, std::uint64_t h) {
   if (e.count == 0) return;
   t.linear("experts.router", e.count, h, e.router_bias);
-  mlp(t, "experts.each", e.each, h, e.count);
+  if (e.latent) {
+    t.linear("experts.into_latent", e.latent, h, e.latent_bias);
+    t.linear("experts.from_latent", h, e.latent, e.latent_bias);
+  }
+  mlp(t, "experts.each", e.each, e.latent ? e.latent : h, e.count);
   mlp(t, "experts.shared", e.shared, h, 1);
   if (e.shared_gate) t.add("experts.shared_gate", 1, h);
+  if (e.router_scale) t.add("experts.router_scale", h);
 }
 
 }  // namespace
@@ -90,13 +109,20 @@ std::vector<TensorShape> tensor_shapes(const Architecture& a) {
   if (e != h) t.add("embedding.project_in", h, e);
   t.add("positions", a.learned_positions, h);
   t.norm("embedding_norm", a.embedding_norm, h);
+  const std::uint64_t per_layer = std::uint64_t{a.layer_count()} * a.per_layer_width;
+  t.add("per_layer.embedding", a.per_layer_vocab, per_layer);
+  t.add("per_layer.projection", per_layer, h);
+  t.add("per_layer.norm", a.per_layer_width);
   // Numbers count through all runs; a run is only a compressed form of equal layers.
   std::int32_t layer = 0;
   for (const LayerRun& run : a.layers) {
     for (std::uint32_t i = 0; i < run.count; ++i) {
       t.set_layer(layer++);
       attention(t, run.layer.attention, h);
+      linear_attention(t, run.layer.linear, h);
       mlp(t, "mlp", run.layer.mlp, h, 1);
+      t.add("per_layer.gate", run.layer.per_layer_width, h);
+      t.add("per_layer.out", h, run.layer.per_layer_width);
       experts(t, run.layer.experts, h);
       for (std::uint32_t n = 0; n < run.layer.norms; ++n)
         t.norm("norm" + std::to_string(n + 1), run.layer.norm, h);

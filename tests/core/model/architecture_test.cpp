@@ -115,6 +115,41 @@ BOOST_AUTO_TEST_CASE(count_equals_the_tensors_of_every_small_moe_and_mla_decoder
   BOOST_TEST(true);
 }
 
+BOOST_AUTO_TEST_CASE(count_equals_the_tensors_of_every_small_decoder_with_linear_attention) {
+  for (std::uint32_t bits = 0; bits < 1u << 10; ++bits)
+    for (std::uint32_t keys : {1u, 2u}) {
+      const auto on = [&](int i) { return (bits >> i & 1) != 0; };
+      Architecture a;
+      a.vocab = 7, a.hidden = a.embedding_width = 5;
+      if (on(8)) a.per_layer_vocab = 11, a.per_layer_width = 3;
+      Layer linear{.norms = 1};
+      linear.linear = {.key_heads = keys,
+                       .value_heads = 4,
+                       .key_dim = 3,
+                       .value_dim = 2,
+                       .kernel = 2 + keys,
+                       .gates = keys,
+                       .head_weights = 1 + keys,
+                       .norm_per_head = on(0),
+                       .convolution_bias = on(1),
+                       .in_bias = on(2),
+                       .out_bias = on(3)};
+      Layer attention{.norms = 5};
+      attention.attention = {
+          .heads = 4, .kv_heads = keys, .head_dim = 3, .q_bias = on(2), .k_bias = on(3), .v_bias = on(4)};
+      attention.attention.qk_norm = on(5) ? NormKind::kUnscaled : NormKind::kRms;
+      attention.attention.gated = on(6), attention.attention.v_is_k = on(7),
+      attention.attention.reuses_kv = on(4);
+      attention.per_layer_width = a.per_layer_width;
+      attention.experts = {
+          .count = 3, .active = 2, .each = {.width = 2}, .shared = {.width = 4}, .router_scale = on(9)};
+      attention.experts.latent = on(0) ? 2 : 0, attention.experts.latent_bias = on(1);
+      a.layers = {{attention, 1}, {linear, 2}};
+      check(a);
+    }
+  BOOST_TEST(true);
+}
+
 BOOST_AUTO_TEST_CASE(sizes_above_63_bits_fail_and_never_wrap) {
   Architecture a;
   a.vocab = INT32_MAX, a.hidden = a.embedding_width = INT32_MAX;
@@ -173,6 +208,68 @@ BOOST_AUTO_TEST_CASE(experts_are_in_the_layers_that_the_family_rule_selects) {
   BOOST_TEST(pattern == "dEdddE");
 }
 
+/// One letter per layer: L linear attention, A attention, c a chunk, w a window, r keys and values of another
+/// layer; then E experts, d a dense MLP.
+std::string kinds(const Architecture& a) {
+  std::string out;
+  for (const LayerRun& r : a.layers)
+    for (std::uint32_t i = 0; i < r.count; ++i) {
+      const Layer& l = r.layer;
+      if (l.linear.value_heads) out += 'L';
+      if (l.attention.heads) out += l.attention.chunked ? 'c' : l.attention.window ? 'w' : 'A';
+      if (l.attention.reuses_kv) out += 'r';
+      if (l.experts.count) out += 'E';
+      if (l.mlp.width) out += 'd';
+      out += ' ';
+    }
+  return out;
+}
+
+BOOST_AUTO_TEST_CASE(layers_of_hybrid_families_have_the_kind_that_their_config_states) {
+  const std::string moe =
+      R"(, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 4, "shared_expert_intermediate_size": 8)";
+  BOOST_TEST(kinds(read("qwen3_next", moe)) == "LE LE LE AE LE LE ");
+  BOOST_TEST(kinds(read("qwen3_next", moe + R"(, "decoder_sparse_step": 2, "full_attention_interval": 3)")) ==
+             "Ld LE Ad LE Ld AE ");
+  BOOST_TEST(
+      kinds(read("qwen3_5_text", R"(, "layer_types": ["full_attention", "linear_attention", "full_attention",
+    "full_attention", "linear_attention", "linear_attention"])")) == "Ad Ld Ad Ad Ld Ld ");
+  const std::string llama =
+      R"(, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 16, "attention_chunk_size": 8)";
+  const Architecture maverick = read("llama4_text", llama + R"(, "interleave_moe_layer_step": 2)");
+  BOOST_TEST(kinds(maverick) == "cd cE cd AE cd cE ");
+  BOOST_TEST(maverick.layers.front().layer.attention.window == 8u);
+  BOOST_TEST(maverick.layers.front().layer.mlp.width == 16u);
+  BOOST_TEST(
+      kinds(read("llama4_text", llama + R"(, "moe_layers": [], "no_rope_layers": [0, 1, 1, 0, 0, 1])")) ==
+      "Ad cd cd Ad Ad cd ");
+  BOOST_TEST(kinds(read("nemotron_h", R"(, "hybrid_override_pattern": "M-*EM-", "n_routed_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 4, "moe_shared_expert_intermediate_size": 4)")) ==
+             "L d A E L d ");
+  BOOST_TEST(
+      kinds(read("granitemoehybrid", R"(, "num_local_experts": 0, "mamba_n_heads": 2, "layers_block_type":
+    ["mamba", "attention", "mamba", "mamba", "attention", "mamba"])")) == "Ld Ad Ld Ld Ad Ld ");
+  BOOST_TEST(kinds(read("gemma4_text", R"(, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 0)")) ==
+             "wd wd wd wd wrd Ard ");
+}
+
+BOOST_AUTO_TEST_CASE(full_attention_of_gemma_4_has_its_own_heads) {
+  const std::string own = R"(, "num_attention_heads": 4, "head_dim": 4, "hidden_size_per_layer_input": 0)";
+  const Architecture a = read("gemma4_text", own + R"(, "global_head_dim": 6, "attention_k_eq_v": true,
+    "num_global_key_value_heads": 1)");
+  const Attention &windowed = a.layers.front().layer.attention, &full = a.layers.back().layer.attention;
+  BOOST_TEST(windowed.head_dim == 4u);
+  BOOST_TEST(windowed.kv_heads == 2u);
+  BOOST_TEST(!windowed.v_is_k);
+  BOOST_TEST(full.head_dim == 6u);
+  BOOST_TEST(full.kv_heads == 1u);
+  BOOST_TEST(full.v_is_k);
+  // As transformers saves it.
+  const Architecture saved = read("gemma4_text", own + R"(, "attention_k_eq_v": true,
+    "per_layer_config": {"5": {"head_dim": 6, "num_key_value_heads": 1}})");
+  BOOST_TEST((saved == a));
+}
+
 BOOST_AUTO_TEST_CASE(a_narrow_word_embedding_of_opt_is_projected_up_and_down) {
   const Architecture a = read(
       "opt",
@@ -227,6 +324,29 @@ BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
              "layer_types has 1 entry: expected num_hidden_layers = 6");
   BOOST_TEST(rejected(config("gpt2", R"(, "tie_word_embeddings": 1)")) ==
              "tie_word_embeddings = 1: expected true or false");
+  BOOST_TEST(rejected(config("nemotron_h", R"(, "hybrid_override_pattern": "MX")")) ==
+             "hybrid_override_pattern has 'X': expected M (Mamba), * (attention), - (MLP) or E (experts)");
+  BOOST_TEST(rejected(config("nemotron_h")) == "hybrid_override_pattern is missing");
+  BOOST_TEST(rejected(config("nemotron_h", R"(, "hybrid_override_pattern": "--")")) ==
+             "num_hidden_layers = 6, but the kinds of 2 layers follow");
+  BOOST_TEST(rejected(config("nemotron_h", R"(, "hybrid_override_pattern": "MMMMMM", "n_groups": 3)")) ==
+             "n_groups = 3 does not divide mamba_num_heads = 128");
+  BOOST_TEST(rejected(config("qwen3_5_text", R"(, "layer_types": ["sliding_attention"])")) ==
+             "layer_types has 1 entry: expected num_hidden_layers = 6");
+  BOOST_TEST(rejected(config("qwen3_5_text",
+                             R"(, "layer_types": ["conv", "conv", "conv", "conv", "conv", "conv"])")) ==
+             "layer_types has \"conv\": expected one of linear_attention, full_attention");
+  BOOST_TEST(rejected(config("qwen3_5_text", R"(, "linear_num_key_heads": 5)")) ==
+             "linear_num_key_heads = 5 does not divide linear_num_value_heads = 32");
+  BOOST_TEST(rejected(config("granitemoehybrid", R"(, "num_local_experts": 0, "mamba_n_heads": 3)")) ==
+             "mamba_n_heads = 3 does not divide mamba_expand * hidden_size = 16");
+  BOOST_TEST(rejected(config("gemma4_text", R"(, "num_kv_shared_layers": 6)")) ==
+             "num_kv_shared_layers = 6: expected less than num_hidden_layers = 6");
+  BOOST_TEST(rejected(R"({"model_type": "mistral3"})") == "text_config is missing");
+  BOOST_TEST(rejected(R"({"model_type": "mistral3", "text_config": {"model_type": "mistral4"}})") ==
+             "text_config.model_type = \"mistral4\": expected mistral or ministral3");
+  BOOST_TEST(rejected(config("hunyuan_v1_moe", R"(, "num_experts": 4, "moe_topk": [1, 2])")) ==
+             "moe_topk has 2 entries: expected num_hidden_layers = 6");
   BOOST_TEST(rejected("[]") == "config.json: expected a JSON object with the model's fields");
   BOOST_TEST(rejected("{}") == "model_type is missing");
   BOOST_TEST(rejected(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 6, "n_layer": 1, "n_head": 4})") ==
@@ -241,8 +361,8 @@ BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_family_error_names_the_nearest_family_and_how_to_add_it) {
-  BOOST_TEST(rejected(R"({"model_type": "gemma4"})") ==
-             "the model family 'gemma4' is unknown; did you mean 'gemma'?");
+  BOOST_TEST(rejected(R"({"model_type": "gemma5"})") ==
+             "the model family 'gemma5' is unknown; did you mean 'gemma'?");
   const Error e = unknown_family("mamba");
   BOOST_TEST(std::string(e.what()).find("'mamba' is unknown") != std::string::npos);
   BOOST_TEST(e.hint().find("trainhost plugins new NAME --kind=estimator") != std::string::npos);

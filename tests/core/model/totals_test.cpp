@@ -20,8 +20,13 @@ namespace {
 // Published totals, or recomputed ones where no exact total is published (baichuan2, falcon, mpt).
 // DeepSeek-V3: with its 14,848 router correction biases, without the multi-token prediction module.
 // DeepSeek-V2 and V2-Lite: computed from their published configs term by term below; their model cards have
-// 236B and 15.7B. cohere, cohere2, glm, glm4, glm4_moe, gpt_oss, olmo3, seed_oss and smollm3: the trained weights
-// that transformers 5.24 creates from the same config, without the correction bias of routers, which is a buffer there.
+// 236B and 15.7B. cohere, cohere2, glm, glm4, glm4_moe, gpt_oss, olmo3, seed_oss and smollm3: the trained
+// weights that transformers 5.24 creates from the same config, without the correction bias of routers, which
+// is a buffer there. The same of the families of tests/interop/model_families.py, whose command is
+// `model_families.py BUILD --presets`; Kimi K2 with its correction biases, as in the files of its weights.
+// Published are 25.2 and 30.7 billion of Gemma 4 26B-A4B and 31B, 31.6 of Nemotron 3 Nano, 8.89 of Nemotron
+// Nano 9B v2 and 41.9 of Phi-3.5-MoE; the files of Kimi K2 have 1,026,470,731,056 elements with 62,498,608
+// scales of blocks and rotary frequencies.
 struct Published {
   const char *preset, *config;  // "": there is no config to compare with
   std::uint64_t total;
@@ -34,6 +39,8 @@ constexpr Published kPublished[] = {
     {"deepseek-v2", "", 235'741'434'880},
     {"deepseek-v2-lite", "", 15'706'484'224},
     {"deepseek-v3", "DeepSeek-V3.json", 671'026'419'200},
+    {"ernie-4.5-0.3b", "", 360'748'032},
+    {"ernie-4.5-21b-a3b", "", 21'825'436'160},
     {"falcon-7b", "falcon-7b.json", 6'921'720'704},
     {"gemma-2-27b", "", 27'227'128'320},
     {"gemma-2-2b", "gemma-2-2b.json", 2'614'341'888},
@@ -44,6 +51,10 @@ constexpr Published kPublished[] = {
     {"gemma-3-270m", "", 268'098'176},
     {"gemma-3-27b", "", 27'009'346'304},
     {"gemma-3-4b", "", 3'880'263'168},
+    {"gemma-4-26b-a4b", "", 25'233'141'760},
+    {"gemma-4-31b", "", 30'697'345'280},
+    {"gemma-4-e2b", "", 4'628'569'344},
+    {"gemma-4-e4b", "", 7'463'013'376},
     {"gemma-7b", "", 8'537'680'896},
     {"glm-4-9b", "", 9'399'951'360},
     {"glm-4-9b-0414", "", 9'400'279'040},
@@ -56,11 +67,26 @@ constexpr Published kPublished[] = {
     {"gpt2-large", "", 774'030'080},
     {"gpt2-medium", "gpt2-medium.json", 354'823'168},
     {"gpt2-xl", "gpt2-xl.json", 1'557'611'200},
+    {"granite-3.1-1b-a400m", "", 1'334'628'352},
+    {"granite-3.1-3b-a800m", "", 3'298'793'472},
     {"granite-3.3-8b", "granite-3.3-8b-instruct.json", 8'170'864'640},
+    {"granite-4.0-h-1b", "", 1'461'538'368},
+    {"granite-4.0-h-tiny", "", 6'939'037'248},
+    {"hunyuan-7b", "", 7'504'568'320},
+    {"hunyuan-a13b", "", 80'393'183'232},
     {"internlm2-7b", "internlm2-7b.json", 7'737'708'544},
+    {"kimi-k2", "", 1'026'408'232'448},
+    {"llama-4-maverick", "", 400'711'848'960},
+    {"llama-4-scout", "", 107'769'861'120},
+    {"minimax-m2", "", 228'689'748'992},
+    {"ministral-3-8b", "", 8'489'553'920},
+    {"minitron-4b", "", 4'190'509'056},
+    {"minitron-8b", "", 8'271'699'968},
     {"mixtral-8x22b-v0.1", "", 140'620'634'112},
     {"mixtral-8x7b-v0.1", "Mixtral-8x7B-v0.1.json", 46'702'792'704},
     {"mpt-7b", "mpt-7b.json", 6'649'286'656},
+    {"nemotron-3-nano-30b-a3b", "", 31'577'937'344},
+    {"nemotron-nano-9b-v2", "", 8'888'227'328},
     {"olmo-2-13b", "", 13'716'198'400},
     {"olmo-2-1b", "", 1'484'916'736},
     {"olmo-2-32b", "", 32'234'279'936},
@@ -78,6 +104,7 @@ constexpr Published kPublished[] = {
     {"phi-3-medium", "", 13'960'238'080},
     {"phi-3-mini-4k", "Phi-3-mini-4k-instruct.json", 3'821'079'552},
     {"phi-3.5-mini", "", 3'821'079'552},
+    {"phi-3.5-moe", "", 41'873'153'344},
     {"phi-4", "", 14'659'507'200},
     {"phi-4-mini", "", 3'836'021'760},
     {"pythia-1.4b", "", 1'414'647'808},
@@ -90,6 +117,12 @@ constexpr Published kPublished[] = {
     {"qwen1.5-moe-a2.7b", "Qwen1.5-MoE-A2.7B-Chat.json", 14'315'784'192},
     {"qwen3-235b-a22b", "Qwen3-235B-A22B.json", 235'093'634'560},
     {"qwen3-30b-a3b", "", 30'532'122'624},
+    {"qwen3-next-80b-a3b", "", 79'674'391'296},
+    {"qwen3.5-27b", "", 26'895'998'464},
+    {"qwen3.5-35b-a3b", "", 34'660'610'688},
+    {"qwen3.5-397b-a17b", "", 396'346'350'336},
+    {"qwen3.5-4b", "", 4'205'751'296},
+    {"qwen3.5-9b", "", 8'953'803'264},
     {"seed-oss-36b", "", 36'151'104'512},
     {"smollm3-3b", "", 3'075'098'624},
     {"stablelm-2-1.6b", "", 1'644'515'328},
@@ -148,7 +181,11 @@ BOOST_AUTO_TEST_CASE(deepseek_v2_totals_follow_from_the_published_dimensions) {
 }
 
 BOOST_AUTO_TEST_CASE(every_known_family_has_a_preset_or_is_trainable) {
-  std::set<std::string_view> seen{"gemma3"};  // its decoder is in text_config: architecture_test.cpp
+  // Read by the function of another family, or from its text_config: architecture_test.cpp and
+  // tests/interop/model_families.py.
+  std::set<std::string_view> seen{"gemma3",    "gemma4_text",  "granitemoeshared",
+                                  "kimi_k25",  "llama4_text",  "mistral3",
+                                  "ministral", "qwen3_5_text", "qwen3_5_moe_text"};
   for (const ModelSpec& m : model::planned_presets()) seen.insert(m.family);
   for (const ModelSpec& m : model_presets()) seen.insert(m.family);
   for (std::string_view family : model::known_families()) BOOST_TEST(seen.contains(family), family);

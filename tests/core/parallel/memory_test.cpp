@@ -198,6 +198,82 @@ BOOST_AUTO_TEST_CASE(a_kv_cache_has_whole_pages_of_visible_tokens) {
   BOOST_TEST(of(stage_numbers(latent, r, 0), Component::kKvCache) == 2u * 5 * 100 * (512 + 64) * 2);
 }
 
+/// Three layers of 4 heads with keys of 8 and values of 16, 2 of keys; then one with attention.
+model::Architecture hybrid(bool delta) {
+  model::Architecture a = test::dense(64, 128, 8, 2, 1000, 1);
+  model::Layer linear = a.layers[0].layer;
+  linear.attention = {};
+  linear.linear = {.key_heads = 2,
+                   .value_heads = 4,
+                   .key_dim = 8,
+                   .value_dim = 16,
+                   .kernel = 3,
+                   .chunk = 32,
+                   .gates = 2,
+                   .head_weights = 2,
+                   .norm_per_head = delta,
+                   .delta = delta};
+  a.layers.insert(a.layers.begin(), {linear, 3});
+  return a;
+}
+
+BOOST_AUTO_TEST_CASE(linear_attention_has_a_state_whose_size_does_not_depend_on_the_sequence) {
+  const model::Architecture a = hybrid(true);
+  RunSpec r;
+  r.mode = RunMode::kInference, r.weight = r.compute = DType::kBF16, r.micro_batch = 5, r.seq_len = 100;
+  const std::uint64_t state = 3 * 5 * (4 * 8 * 16 * 4 + (2 * 2 * 8 + 4 * 16) * 3 * 2), keys = 2 * 2 * 8 * 2;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == state + 5 * 100 * keys);
+  r.seq_len = 4000;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == state + 5 * 4000 * keys);
+  // Its state is in f32 whatever the type of the cache.
+  r.memory.kv_cache = DType::kF8;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == state + 5 * 4000 * keys / 2);
+  // Two ranks have half the heads each, four ranks copies of the two heads of keys.
+  r.memory = {}, r.parallel.tensor = 2;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == state / 2 + 5 * 4000 * keys / 2);
+  r.parallel.tensor = 4;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) ==
+             3u * 5 * (8 * 16 * 4 + (2 * 8 + 16) * 3 * 2) + 5 * 4000 * keys / 2);
+}
+
+BOOST_AUTO_TEST_CASE(linear_attention_keeps_no_scores) {
+  RunSpec r;
+  r.compute = DType::kBF16, r.micro_batch = 1, r.seq_len = 64,
+  r.memory.attention = AttentionMemory::kMaterialised;
+  const auto kept = [&](bool delta) {
+    model::Architecture a = hybrid(delta);
+    a.layers.resize(1);
+    const MemoryReport report = stage_report(a, r, 0);
+    std::uint64_t bytes = 0;
+    for (const MemoryEntry& e : report.entries) {
+      BOOST_TEST(e.name.find("scores") == std::string::npos);
+      if (e.name.find("linear attention") != std::string::npos) bytes += e.bytes;
+    }
+    return bytes;
+  };
+  const std::uint64_t convolved = 2 * 2 * 8 + 4 * 16, values = 4 * 16;
+  // Before and after the convolution; gates; 32 products per head; output gate, output before and after the
+  // norm.
+  BOOST_TEST(kept(true) == 3u * 64 * (2 * convolved * 2 + 2 * 4 * 4 + 4 * 32 * 2 + 3 * values * 2 + 4 * 4));
+  // Mamba computes everything again from the output of its first matrix and the output of the recurrence.
+  BOOST_TEST(kept(false) == 3u * 64 * ((convolved + values + 2 * 4) * 2 + values * 2));
+}
+
+BOOST_AUTO_TEST_CASE(adapters_are_in_the_layers_that_have_their_matrices) {
+  const model::Architecture a = hybrid(true);
+  RunSpec r;
+  r.mode = RunMode::kLora, r.lora_rank = 4, r.lora_targets = 0b1000001;  // q and down
+  BOOST_TEST(trained_parameters(a, r) == 4u * (4 * (128 + 64) + (64 + 64)));
+}
+
+BOOST_AUTO_TEST_CASE(layers_that_reuse_keys_and_values_have_no_cache) {
+  model::Architecture a = test::dense(64, 128, 8, 2, 1000, 3);
+  a.layers.push_back(a.layers[0]), a.layers[1].layer.attention.reuses_kv = true;
+  RunSpec r;
+  r.mode = RunMode::kInference, r.weight = r.compute = DType::kBF16, r.micro_batch = 5, r.seq_len = 100;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 100 * (2 * 2 * 8) * 2);
+}
+
 BOOST_AUTO_TEST_CASE(offloaded_state_keeps_buffers_of_two_layers) {
   const model::Architecture a = test::dense(64, 128, 8, 8, 1000, 6);
   RunSpec r;
@@ -217,6 +293,8 @@ BOOST_AUTO_TEST_CASE(errors_name_the_key_and_valid_values) {
   validate(a, r);
   r.parallel.tensor = 3;
   rejected(a, r, "parallel.tensor = 3 does not divide 32 heads; use 2 or 4");
+  r = {}, r.parallel.tensor = 8;
+  rejected(hybrid(true), r, "parallel.tensor = 8 does not divide 4 heads of linear attention; use 4");
   r = {}, r.parallel.pipeline = 33;
   rejected(a, r, "parallel.pipeline = 33 is more than the 32 layers; use 32");
   r = {}, r.parallel.pipeline = 8, r.parallel.virtual_stages = 5;

@@ -27,20 +27,43 @@ inline model::Attention random_attention(const Draw& draw) {
   }
   t.v_bias = coin(draw), t.window = coin(draw) ? 0 : static_cast<std::uint32_t>(draw(1, 64));
   t.qk_norm = static_cast<model::NormKind>(coin(draw) ? 3 : draw(0, 2)), t.qk_norm_per_head = coin(draw);
-  t.sinks = coin(draw);
+  t.sinks = coin(draw), t.chunked = t.window && coin(draw);
+  if (draw(0, 2) == 0)
+    t.gated = coin(draw), t.v_norm = coin(draw), t.v_is_k = coin(draw), t.reuses_kv = coin(draw);
+  return t;
+}
+
+inline model::LinearAttention random_linear_attention(const Draw& draw) {
+  model::LinearAttention t;
+  t.value_heads = 8 * power(draw, 2), t.key_heads = t.value_heads / power(draw, 3);
+  t.key_dim = static_cast<std::uint32_t>(draw(1, 20)), t.value_dim = static_cast<std::uint32_t>(draw(1, 20));
+  t.kernel = static_cast<std::uint32_t>(draw(1, 4)), t.chunk = power(draw, 6),
+  t.delta = t.norm_per_head = coin(draw);
+  t.gates = t.delta ? 2 : 1, t.head_weights = t.delta ? 2 : 3;
+  t.convolution_bias = coin(draw), t.in_bias = coin(draw), t.out_bias = coin(draw);
   return t;
 }
 
 inline model::Layer random_layer(const Draw& draw, bool experts) {
   model::Layer l;
-  l.attention = random_attention(draw);
-  l.norm = static_cast<model::NormKind>(draw(0, 3)), l.norms = coin(draw) ? 2 : coin(draw) ? 1 : 4;
+  // One of attention, linear attention and, in a third of the rest, neither.
+  if (draw(0, 3))
+    l.attention = random_attention(draw);
+  else if (draw(0, 2))
+    l.linear = random_linear_attention(draw);
+  l.per_layer_width = draw(0, 5) ? 0 : 8;
+  l.norm = static_cast<model::NormKind>(draw(0, 3)), l.norms = coin(draw) ? 2
+                                                               : coin(draw)
+                                                                   ? 1
+                                                                   : static_cast<std::uint32_t>(draw(4, 7));
   const model::Mlp mlp{coin(draw), coin(draw), coin(draw), 8 * static_cast<std::uint32_t>(draw(1, 40))};
   if (!experts) return l.mlp = mlp, l;
   l.experts.count = 8 * static_cast<std::uint32_t>(draw(1, 3)),
   l.experts.active = static_cast<std::uint32_t>(draw(1, 4)), l.experts.each = mlp;
   if (coin(draw)) l.experts.shared = mlp, l.experts.shared_gate = coin(draw);
-  l.experts.router_bias = coin(draw);
+  l.experts.router_bias = coin(draw), l.experts.router_scale = coin(draw);
+  if (draw(0, 3) == 0)
+    l.experts.latent = 8 * static_cast<std::uint32_t>(draw(1, 4)), l.experts.latent_bias = coin(draw);
   return l;
 }
 
@@ -53,6 +76,7 @@ inline model::Architecture random_model(const Draw& draw) {
         {random_layer(draw, experts && i + 1 == kinds), static_cast<std::uint32_t>(draw(1, 9))});
   a.tied = coin(draw), a.head_bias = coin(draw), a.learned_positions = coin(draw) ? 0 : draw(1, 2000);
   a.embedding_width = draw(0, 3) ? 0 : a.hidden / 2;
+  if (draw(0, 5) == 0) a.per_layer_vocab = draw(1, 5000), a.per_layer_width = 8;
   a.final_norm = static_cast<model::NormKind>(draw(0, 3));
   a.embedding_norm = draw(0, 3) ? model::NormKind::kNone : model::NormKind::kLayer;
   return a;

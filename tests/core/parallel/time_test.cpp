@@ -279,6 +279,23 @@ BOOST_AUTO_TEST_CASE(activations_have_the_compute_type_and_gathered_weights_the_
   close(step_time(plain(), r, m).tensor, 2 * narrow.tensor);
 }
 
+BOOST_AUTO_TEST_CASE(a_query_sees_half_of_its_chunk_on_average) {
+  model::Attention a;
+  BOOST_TEST(visible_keys(a, 99) == 50.0);
+  a.window = 11;
+  BOOST_TEST(visible_keys(a, 99) == 11 - 11 * 10 / (2 * 99.0));
+  a.chunked = true;
+  BOOST_TEST(visible_keys(a, 99) == 6.0);
+  BOOST_TEST(visible_keys(a, 5) == 3.0);
+}
+
+// Twice the tokens take twice the time: no product of pairs of tokens.
+BOOST_AUTO_TEST_CASE(linear_attention_costs_the_same_for_every_token) {
+  model::LinearAttention a{.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 16, .chunk = 32};
+  BOOST_TEST(recurrence_flops(a) == 2.0 * 4 * (2 * 8 * 16 + 32 * (8 + 16)));
+  BOOST_TEST(recurrence_flops({}) == 0.0);
+}
+
 BOOST_AUTO_TEST_CASE(every_device_preset_gives_a_machine) {
   for (const DevicePreset& d : device_presets())
     for (DType t : {DType::kF32, DType::kTF32, DType::kBF16, DType::kF16, DType::kF8}) {
