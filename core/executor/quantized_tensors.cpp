@@ -88,11 +88,16 @@ void QuantizedTensors::init(std::size_t tensor, const TensorInfo& whole, const T
   complete(position);
 }
 
+void QuantizedTensors::stage(std::size_t tensor) {
+  const Position& p = positions_[tensor];
+  storage_.load_staged(p.buffer, p.first_byte, p.layout.bytes);
+}
+
 void QuantizedTensors::read(std::size_t tensor,
                             const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   const Position& position = positions_[tensor];
   std::array<float, kPiece> values;
-  storage_.load_staged(position.buffer, position.first_byte, position.layout.bytes);
+  stage(tensor);
   for (std::uint64_t first = 0; first < position.layout.elements; first += kPiece) {
     const std::uint64_t count = std::min(kPiece, position.layout.elements - first);
     nf4::dequantize_blocks(position.layout, data(position), first / nf4::kBlock, {values.data(), count});

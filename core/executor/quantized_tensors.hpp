@@ -30,7 +30,10 @@ class QuantizedTensors {
             Backend& backend);
   /// Calls to(first, values) with the dequantized values, a piece at a time, from the first to the last.
   void read(std::size_t tensor, const std::function<void(std::uint64_t, std::span<const float>)>& to);
-  /// The dequantized values from element `first` on. For memory that the CPU can address.
+  /// Copies the codes of a tensor to where the CPU can address them (Storage::staged()), for the next read()
+  /// of it. Nothing where all memory is the CPU's.
+  void stage(std::size_t tensor);
+  /// The dequantized values from element `first` on. On a device: of the tensor that was staged last.
   void read(std::size_t tensor, std::uint64_t first, std::span<float> to);
 
  private:

@@ -140,15 +140,12 @@ void RankOperations::run(const step::Op& op) {
 }
 
 /// One half of the scratch has what a rank sends, the other one the elements of the whole.
-void RankOperations::gather(const Divided& tensor,
-                            const std::function<void(std::uint64_t, std::span<const float>)>& to) {
-  assert(ranks_);
-  const Parallelism& p = program_.run.parallel;
-  const std::uint64_t of_parameter =
-      tensor.sharded ? step::whole_elements(program_, tensor.like) : UINT64_MAX;
-  const step::BufferId scratch = program_.find(step::role::kCollectiveScratch);
-  const std::uint64_t most = program_[scratch].bytes() / sizeof(float) / 2;
-  float *const sent = storage_.f32(scratch), *const values = sent + most;
+void gather_tensor(const step::Program& program, Collectives& ranks, std::span<float> scratch,
+                   const DividedTensor& tensor, const WholeTensorSink& to) {
+  const Parallelism& p = program.run.parallel;
+  const std::uint64_t of_parameter = tensor.sharded ? step::whole_elements(program, tensor.like) : UINT64_MAX;
+  const std::uint64_t most = scratch.size() / 2;
+  float *const sent = scratch.data(), *const values = sent + most;
   // Ranks that have the same elements: the first of them sends.
   const std::uint32_t data = tensor.sharded ? p.data : 1,
                       parts = part_of_tensor(tensor.whole, p, 0).elements() < tensor.whole.elements()
@@ -168,8 +165,8 @@ void RankOperations::gather(const Divided& tensor,
         if (begin >= end) continue;
         Collective c;
         c.kind = CollectiveKind::kBroadcast, c.root = d * p.tensor + t, c.data = sent, c.count = end - begin;
-        if (c.root == ranks_->rank()) tensor.read(begin - shard.first, c.count, sent);
-        ranks_->run(c);
+        if (c.root == ranks.rank()) tensor.read(begin - shard.first, c.count, sent);
+        ranks.run(c);
         const std::uint64_t at = begin - tensor.offset;
         part.for_runs(at, c.count, [&](std::uint64_t i, std::uint64_t whole, std::uint64_t n) {
           std::copy_n(sent + (i - at), n, values + (whole - first));
@@ -178,6 +175,13 @@ void RankOperations::gather(const Divided& tensor,
     }
     to(first, {values, count});
   }
+}
+
+void RankOperations::gather(const DividedTensor& tensor, const WholeTensorSink& to) {
+  assert(ranks_);
+  const step::BufferId scratch = program_.find(step::role::kCollectiveScratch);
+  gather_tensor(program_, *ranks_, {storage_.f32(scratch), program_[scratch].bytes() / sizeof(float)}, tensor,
+                to);
 }
 
 }  // namespace trainhost::executor

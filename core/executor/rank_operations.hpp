@@ -40,6 +40,21 @@ void require_ranks_of_run(const step::Program& program, const Collectives* ranks
 Shard elements_to_write(const step::Program& program, const TensorInfo& whole, bool sharded,
                         step::BufferId like, std::uint64_t offset);
 
+/// What the ranks have of a tensor, its values or its state.
+struct DividedTensor {
+  TensorInfo whole;
+  step::BufferId like;   // the weight or gradient of the parameter that the tensor is in; used if sharded
+  std::uint64_t offset;  // of the tensor, or of a TP rank's part of it, in the parameter
+  bool sharded;          // a DP rank has its shard of the parameter alone
+  // Copies `count` elements of this rank, `first` counted from the first one of the parameter that it has.
+  std::function<void(std::uint64_t first, std::uint64_t count, float* to)> read;
+};
+using WholeTensorSink = std::function<void(std::uint64_t first, std::span<const float> values)>;
+/// Passes a whole tensor to `to`, a part at a time, in order, on every rank. All ranks call it. `scratch`: at
+/// least two floats, in host memory.
+void gather_tensor(const step::Program& program, Collectives& ranks, std::span<float> scratch,
+                   const DividedTensor& tensor, const WholeTensorSink& to);
+
 class RankOperations {
  public:
   /// `ranks`: null in a run of one rank, which has no such operations. All arguments must outlive it. Throws
@@ -56,19 +71,8 @@ class RankOperations {
   void run(const step::Op& op);
   const RankTraffic& traffic() const { return traffic_; }
 
-  /// What the ranks have of a tensor, its values or its state.
-  struct Divided {
-    TensorInfo whole;
-    step::BufferId like;   // the weight or gradient of the parameter that the tensor is in; used if sharded
-    std::uint64_t offset;  // of the tensor, or of a TP rank's part of it, in the parameter
-    bool sharded;          // a DP rank has its shard of the parameter alone
-    // Copies `count` elements of this rank, `first` counted from the first one of the parameter that it has.
-    std::function<void(std::uint64_t first, std::uint64_t count, float* to)> read;
-  };
-  /// Passes a whole tensor to `to`, a part at a time, in order, on every rank. All ranks call it. Through the
-  /// scratch of the collectives.
-  void gather(const Divided& tensor,
-              const std::function<void(std::uint64_t first, std::span<const float>)>& to);
+  /// gather_tensor() through the scratch of the collectives.
+  void gather(const DividedTensor& tensor, const WholeTensorSink& to);
 
  private:
   void place_shard(const step::Op& op);
