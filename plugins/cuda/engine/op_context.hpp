@@ -43,6 +43,13 @@ struct OpContext {
     return arenas.get<T>(b, step.instance);
   }
   double* scalar(step::Scalar which) const { return arenas.get<double>(scalars) + which; }
+  /// Rows of an operation: those of the micro-batch, or with sequence parallelism those of this rank.
+  std::uint64_t rows_of(const step::Op& op) const { return op.rows < step.rows ? op.rows : step.rows; }
+  /// The number of the TP rank, from 0: it has `part` tokens of the vocabulary, from this times `part` on.
+  std::uint32_t tensor_rank() const {
+    const std::uint32_t rank = program.run.parallel.tensor_rank;
+    return rank ? rank - 1 : 0;
+  }
   /// True if the operation overwrites its gradient, false if it adds to it.
   bool overwrite(const step::Op& op) const {
     return (op.flags & step::kFreshGrad) || ((op.flags & step::kFirstWrite) && step.first_micro);
@@ -77,6 +84,8 @@ template <class T>
 void queue_attention(OpContext&, const step::Op&);
 template <class T>
 void queue_head(OpContext&, const step::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
+template <class T>
+void queue_head_stats(OpContext&, const step::Op&);
 template <class T>
 void queue_update(OpContext&, std::span<const step::Op>);  // kGradSquares and optimizers of f32 elements
 template <class T>

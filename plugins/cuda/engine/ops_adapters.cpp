@@ -1,5 +1,6 @@
 // Maps the operations of adapters that are no products to kernels: dropout of the input, and frozen weights
 // in NF4 as matrices. Products with A and B: ops_products.cpp.
+#include "core/model/adapters.hpp"
 #include "core/step/dropout.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
@@ -15,14 +16,20 @@ void queue_dropout(OpContext& ctx, const step::Op& op) {
   const RunSpec& run = ctx.program.run;
   const bool forward = op.kind == OpKind::kDropout;
   const double rate = run.memory.lora_dropout;
+  const auto n = static_cast<std::uint32_t>(ctx.buffer(op.in[0]).cols);
+  // Where TP ranks divide the inputs, this rank has the columns of the mask of one process from here on.
+  const std::uint32_t product = step::dropout_product(ctx.program, op),
+                      first_column = has_divided_inputs(static_cast<AdapterGroup>(product % kAdapterGroups))
+                                         ? ctx.tensor_rank() * n
+                                         : 0;
   const DropoutMask mask{
       static_cast<std::uint32_t>(run.seed),
       static_cast<std::uint32_t>(run.seed >> 32),
-      step::dropout_product(ctx.program, op),
+      product,
+      first_column,
       step::dropped_below(rate),
       step::kept_scale(rate),
       ctx.get<std::int32_t>(op[forward ? dropout::kMicroBatch : dropout_add::kMicroBatch])};
-  const auto n = static_cast<std::uint32_t>(ctx.buffer(op.in[0]).cols);
   if (forward)
     ctx.check_launch(cuda::dropout<T>(ctx.stream, ctx.step.rows, n, mask, ctx.get<T>(op[dropout::kX]),
                                       ctx.get<T>(op[dropout::kY])),

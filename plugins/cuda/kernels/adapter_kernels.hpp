@@ -9,7 +9,9 @@ namespace trainhost::cuda {
 
 /// Which elements are dropped: core/step/dropout.hpp.
 struct DropoutMask {
-  std::uint32_t seed_low, seed_high, product, dropped_below;
+  std::uint32_t seed_low, seed_high, product;
+  std::uint32_t first_column;  // column of the mask of column 0
+  std::uint32_t dropped_below;
   float scale;
   const std::int32_t* micro_batch;  // [2] in device memory: lower and upper half
 };

@@ -144,24 +144,26 @@ __device__ __forceinline__ void philox4x32_10(std::uint32_t (&c)[4], std::uint32
   }
 }
 
-// A thread processes four columns of a row: the words of one counter. ADD: y += factor * x, else y = factor *
-// x. V: elements per access; 4 if rows are multiples of 4 elements, else 1.
+// A thread processes the columns of a row that have the four words of one counter: of column i of the mask
+// word i % 4 of counter i / 4. Column c of x is column first_column + c of the mask. ADD: y += factor * x,
+// else y = factor * x. V: elements per access; 4 if rows and first_column are multiples of 4 elements,
+// else 1.
 template <class T, int V, bool ADD>
 __global__ __launch_bounds__(256) void dropout_kernel(std::uint64_t rows, std::uint32_t n,
                                                       const DropoutMask mask, const T* __restrict__ x,
                                                       T* __restrict__ y, std::uint32_t lanes) {
   const ThreadPacks at = packs_of_thread<1>(lanes);
-  const std::uint32_t column = at.first * 4;
-  if (at.row >= rows || column >= n) return;
-  std::uint32_t words[4] = {at.first, static_cast<std::uint32_t>(at.row),
+  const std::uint32_t skipped = mask.first_column % 4;  // words of the first counter
+  if (at.row >= rows || at.first * 4 >= n + skipped) return;
+  std::uint32_t words[4] = {mask.first_column / 4 + at.first, static_cast<std::uint32_t>(at.row),
                             static_cast<std::uint32_t>(mask.micro_batch[0]),
                             mask.product << 16 | (static_cast<std::uint32_t>(mask.micro_batch[1]) & 0xffff)};
   philox4x32_10(words, mask.seed_low, mask.seed_high);
-  const std::uint64_t first = at.row * n + column;
 #pragma unroll
   for (int part = 0; part < 4 / V; ++part) {
-    if (column + part * V >= n) return;
-    const std::uint64_t i = first + part * V;
+    const std::uint32_t column = at.first * 4 + part * V - skipped;  // wraps before the first one
+    if (column >= n) continue;
+    const std::uint64_t i = at.row * n + column;
     Floats<V> f = load_floats<V>(x + i), sum{};
     if constexpr (ADD) sum = load_floats<V>(y + i);
 #pragma unroll
@@ -182,8 +184,9 @@ cudaError_t queue_dropout(cudaStream_t stream, std::uint64_t rows, std::uint32_t
                           const T* x, T* y) {
   if (rows == 0 || n == 0) return cudaSuccess;
   const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % (4 * sizeof(T)) == 0; };
-  const bool wide = n % 4 == 0 && aligned(x) && aligned(y);
-  const RowCut cut(rows, static_cast<std::uint32_t>(divide_up(n, 4)), 1);
+  const std::uint32_t skipped = mask.first_column % 4;
+  const bool wide = n % 4 == 0 && skipped == 0 && aligned(x) && aligned(y);
+  const RowCut cut(rows, static_cast<std::uint32_t>(divide_up(n + skipped, 4)), 1);
   return launch(wide ? dropout_kernel<T, 4, ADD> : dropout_kernel<T, 1, ADD>, cut.grid(), cut.block(), 0,
                 stream, rows, n, mask, x, y, cut.lanes);
 }

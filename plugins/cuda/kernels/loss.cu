@@ -2,40 +2,13 @@
 // row. The first pass computes maximum and sum; the part of the row that fits into shared memory is kept
 // there for the second pass, which computes the gradient, so that it is read from device memory only once.
 // Interface: kernel_functions.hpp.
-#include "plugins/cuda/kernels/packs.hpp"
+#include "plugins/cuda/kernels/softmax_rows.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-constexpr std::int32_t kIgnored = -100;  // target of a token that does not contribute to the loss
-constexpr int kLoads = 4;                // loads of a thread before the first use
-
-// Results of bf16 runs are rounded to 8 bits, so the approximate instruction (about 21 bits) suffices.
-__device__ __forceinline__ float exponential(float x, float) { return expf(x); }
-__device__ __forceinline__ float exponential(float x, Bf16) { return __expf(x); }
-
-/// Online softmax statistics of one thread: maximum so far, and sum of exp(x - maximum). The maximum starts
-/// at the lowest finite float instead of -inf, so that -inf - -inf = NaN cannot occur. A NaN among the logits
-/// makes the sum NaN.
-struct OnlineSoftmax {
-  float top = -3.402823466e38f, sum = 0;
-  template <class T, int V>
-  __device__ __forceinline__ void add(const Floats<V>& x, T type) {
-    float highest = x[0];
-#pragma unroll
-    for (int e = 1; e < V; ++e) highest = fmaxf(highest, x[e]);
-    if (highest > top) {
-      sum *= exponential(top - highest, type);
-      top = highest;
-    }
-#pragma unroll
-    for (int e = 0; e < V; ++e) sum += exponential(x[e] - top, type);
-  }
-};
-
-// With an odd vocabulary a row may start at any element: [0, head) single elements, then packs at 16-byte
-// boundaries, then [tail, vocab) single elements. The first `kept` packs stay in dynamic shared memory; each
-// is read again only by the thread that wrote it, so no barrier is needed for them.
+// The first `kept` packs of a row stay in dynamic shared memory; each is read again only by the thread that
+// wrote it, so no barrier is needed for them.
 template <class T>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab, T* logits,
                                                              const std::int32_t* __restrict__ targets,
@@ -47,10 +20,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
   T* row = logits + blockIdx.x * vocab;
   const std::int32_t target = targets[blockIdx.x];
   const std::uint32_t me = threadIdx.x, threads = blockDim.x;
-  std::uint64_t head = (16 - reinterpret_cast<std::uintptr_t>(row) % 16) % 16 / sizeof(T);
-  if (head > vocab) head = vocab;
-  const std::uint64_t packs = (vocab - head) / V,
-                      tail = head + packs * V;  // singles: [0, head) and [tail, vocab)
+  const auto [head, packs, tail] = RowParts(row, vocab);
   T* body = row + head;
 
   if (target == kIgnored) {
@@ -82,15 +52,8 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
     }
   }
 
-  // Combines the statistics of all threads: sum_i exp(x - top_i) * exp(top_i - top). Every warp computes the
-  // result.
-  float top = warp_max(online.top), sum = warp_sum(online.sum * expf(online.top - top));
-  if (me % 32 == 0) tops[me / 32] = top, sums[me / 32] = sum;
-  __syncthreads();
-  const bool valid = me % 32 < threads / 32;  // lanes without a warp repeat warp 0 in the maximum and add 0
-  const float warp_top = tops[valid ? me % 32 : 0];
-  top = warp_max(warp_top);
-  sum = warp_sum(valid ? sums[me % 32] * expf(warp_top - top) : 0.0f);
+  online.combine(tops, sums);
+  const float top = online.top, sum = online.sum;
   if (me == 0) losses[blockIdx.x] = top + logf(sum) - of_target;
   if (scale == nullptr) return;
 

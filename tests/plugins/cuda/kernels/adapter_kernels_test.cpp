@@ -10,23 +10,26 @@ namespace {
 using namespace test;
 
 template <class T>
-void check_dropout(std::size_t rows, std::size_t n, double rate, std::size_t shift = 0) {
+void check_dropout(std::size_t rows, std::size_t n, double rate, std::size_t shift = 0,
+                   std::uint32_t first_column = 0) {
   constexpr std::uint64_t kSeed = 0x123456789abcdef0, kMicroBatch = 0x2345600000007;
   constexpr std::uint32_t kProduct = 29;
   const step::DropoutMask mask(kSeed, rate, kProduct, kMicroBatch);
   const Vec x = random_of<T>(rows * n, 1), before = random_of<T>(rows * n, 2);
   Vec y(rows * n), sum = before;
   for (std::size_t r = 0; r < rows; ++r)
-    mask.for_row(r, 0, n, [&](std::uint64_t c, float factor) {
+    mask.for_row(r, first_column, n, [&](std::uint64_t c, float factor) {
       y[r * n + c] = static_cast<double>(factor) * x[r * n + c], sum[r * n + c] += y[r * n + c];
     });
   const std::vector<std::int32_t> number{static_cast<std::int32_t>(kMicroBatch & 0xffffffff),
                                          static_cast<std::int32_t>(kMicroBatch >> 32)};
-  BOOST_TEST_CONTEXT("rows " << rows << ", n " << n << ", rate " << rate << ", bytes " << sizeof(T)) {
+  BOOST_TEST_CONTEXT("rows " << rows << ", n " << n << ", rate " << rate << ", first column " << first_column
+                             << ", bytes " << sizeof(T)) {
     under_every_schedule([&](KernelRun& run) {
       const cuda::DropoutMask m{static_cast<std::uint32_t>(kSeed),
                                 static_cast<std::uint32_t>(kSeed >> 32),
                                 kProduct,
+                                first_column,
                                 step::dropped_below(rate),
                                 step::kept_scale(rate),
                                 run.in<std::int32_t>(number)};
@@ -71,6 +74,10 @@ BOOST_AUTO_TEST_CASE(dropout_has_the_masks_of_the_program) {
     check_dropout<float>(3, n, 0.3), check_dropout<Bf16>(3, n, 0.3), check_dropout<Bf16>(3, n, 0.3, 1);
   check_dropout<float>(300, 8, 0.3);
   check_dropout<float>(2, 2052, 0.3, 1);
+  // Of a rank that has some columns of the input.
+  for (std::uint32_t first : {1u, 2u, 3u, 4u, 7u, 12u})
+    for (std::size_t n : {1, 2, 5, 8, 12})
+      check_dropout<float>(3, n, 0.3, 0, first), check_dropout<Bf16>(3, n, 0.3, 0, first);
 }
 
 BOOST_AUTO_TEST_CASE(matrices_in_nf4_have_the_bits_of_the_plain_loop) {
