@@ -119,7 +119,7 @@ constexpr Key kKeys[] = {
     {"memory.estimator", Type::kTexts, "\"auto\"", 0, 0, "", "", "auto = selected by the model's architecture; or a name, a list of names, or all"},
 
     {"parallel.data", Type::kInteger, "1", 1, 1048576, "", "", "data-parallel ranks (replicas); training under mpirun or srun: the number of processes divided by parallel.tensor, which is the default there"},
-    {"parallel.tensor", Type::kInteger, "1", 1, 1048576, "", "", "tensor-parallel ranks, each with a part of every matrix; training under mpirun or srun: neighbouring processes, on the cpu trainer"},
+    {"parallel.tensor", Type::kInteger, "1", 1, 1048576, "", "", "tensor-parallel ranks, each with a part of every matrix; training under mpirun or srun: neighbouring processes"},
     {"parallel.sequence", Type::kBool, "false", 0, 0, "", "", "sequence parallelism: between the products that tensor-parallel ranks divide, each rank keeps its share of the tokens"},
     {"parallel.pipeline", Type::kInteger, "1", 1, 1048576, "", "", "pipeline-parallel ranks"},
     {"parallel.interleave", Type::kInteger, "1", 1, 65536, "", "", "virtual pipeline stages per rank; 1 = non-interleaved 1F1B"},

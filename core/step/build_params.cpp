@@ -241,7 +241,8 @@ void build_params(Builder& b) {
   // Pinned buffers for token ids and for pieces of tensors on their way between files and the device.
   if (b.on_device()) {
     b.add_pinned(role::kFeed, feed_bytes(b.p.run));
-    b.add_pinned(role::kStaging, staging_bytes(b.p.model));
+    const std::uint64_t parts = b.has_tensor_ranks() ? b.p.run.parallel.tensor : 1;
+    b.add_pinned(role::kStaging, staging_bytes(b.p.model.vocab * parts));
   }
 }
 

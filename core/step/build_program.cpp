@@ -107,9 +107,10 @@ void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const 
                           std::to_string(r.tokens_per_micro_batch()) +
                           " tokens of a micro-batch (train.micro_batch x data.seq_len)",
                       nearest_divisors(r.parallel.tensor, r.tokens_per_micro_batch()));
-  if (p.tier == Tier::kDevice)
-    throw usage_error(setting + " is not supported by the trainer \"" + escaped(p.trainer) + "\"",
-                      "set train.backend = \"cpu\", or parallel.tensor = 1");
+  if (p.mode == "hybrid" || p.mode == "streamed")
+    throw usage_error(
+        setting + " is not supported in mode \"" + p.mode + "\", which keeps parts of a run in host memory",
+        "use mode resident, in which each rank has its part of every matrix");
   if (r.mode == RunMode::kQlora) {
     if (r.memory.double_quantized)
       throw usage_error(

@@ -37,10 +37,10 @@ inline std::uint64_t feed_bytes(const RunSpec& r) {
 }
 
 /// Page-locked bytes for parts of tensors between files and a device, and for the logits of one generated
-/// token.
-inline std::uint64_t staging_bytes(const ModelSpec& m) {
+/// token over the whole vocabulary.
+inline std::uint64_t staging_bytes(std::uint64_t vocab) {
   constexpr std::uint64_t kPiece = 4u << 20;
-  return std::max(kPiece, checked_mul(m.vocab, sizeof(float)));
+  return std::max(kPiece, checked_mul(vocab, sizeof(float)));
 }
 
 /// Floats of scratch of Muon for a matrix [rows, cols]: two copies of it, and two square matrices of its

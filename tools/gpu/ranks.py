@@ -1,9 +1,12 @@
-"""Several ranks: NCCL with one rank on any machine; on a machine with several GPUs, runs under mpirun compared with one
-GPU. With one GPU two ranks have to be refused."""
+"""Several ranks: NCCL with one rank on any machine; on a machine with several GPUs, data- and tensor-parallel runs under
+mpirun compared with one GPU. With one GPU two ranks have to be refused."""
 import os
 import shutil
 
+from program import NotMeasured
+
 BOUND = 1e-4  # nats, at every step
+BOUND_BF16 = 3e-2  # likewise; tensor-parallel ranks round the parts of a sum before they add them
 
 
 def keys(c, zero: int, ranks: int) -> dict:
@@ -36,11 +39,40 @@ def ranks(c):
         return
     expected = c.program.train(keys(c, 0, 1)).losses()
     for zero in range(4):
-        first, second = (c.program.train(keys(c, zero, 2), before=under_mpirun(2)) for _ in range(2))
-        losses, wrong = first.losses(), [t for t, v in first.tiers().items() if v[0] != v[1]]
-        worst = max((abs(a - b) for a, b in zip(losses, expected)), default=float("inf"))
-        holds = (first.code == 0 and len(losses) == len(expected) and worst <= BOUND and not wrong
-                 and losses == second.losses())
-        text = first.reason() if first.code else f"{worst:.2e} nats at the worst of {len(losses)} steps"
-        c.report.judge("ranks", f"two ranks, ZeRO {zero}", worst, holds, f"<= {BOUND:g}, same bits, planned = taken",
-                       text, always=True)
+        compare(c, "ranks", f"two ranks, ZeRO {zero}", keys(c, zero, 2), 2, expected)
+
+
+def compare(c, step: str, what: str, run: dict, ranks: int, expected: list, bound: float = BOUND):
+    """Two runs on several ranks: losses near those that are expected, the same bits, memory as planned."""
+    first, second = (c.program.train(run, before=under_mpirun(ranks)) for _ in range(2))
+    losses, wrong = first.losses(), [t for t, v in first.tiers().items() if v[0] != v[1]]
+    worst = max((abs(a - b) for a, b in zip(losses, expected)), default=float("inf"))
+    holds = (first.code == 0 and len(losses) == len(expected) and worst <= bound and not wrong
+             and losses == second.losses())
+    text = first.reason() if first.code else f"{worst:.2e} nats at the worst of {len(losses)} steps"
+    c.report.judge(step, what, worst, holds, f"<= {bound:g}, same bits, planned = taken", text, always=True)
+
+
+def tensor_keys(c, precision: str, ranks: int, more: dict) -> dict:
+    """As keys(), of a model that two tensor-parallel ranks divide."""
+    shape = {"model.num_key_value_heads": 2, "model.vocab_size": 512, "train.precision": precision}
+    return {**keys(c, 0, 1), **shape, **({"parallel.tensor": 2, **more} if ranks > 1 else {})}
+
+
+def tensor(c):
+    """Tensor-parallel ranks, each with a part of every matrix; with four GPUs two data-parallel pairs of them."""
+    if not shutil.which("mpirun"):
+        raise NotMeasured("there is no mpirun")
+    run = c.program.train(tensor_keys(c, "fp32", 2, {}), before=under_mpirun(2))
+    if run.code == 2 and "use one GPU" in run.err:
+        raise NotMeasured("tensor-parallel ranks need two GPUs, this machine has one")
+    expected = {p: c.program.train(tensor_keys(c, p, 1, {})).losses() for p in ("fp32", "bf16")}
+    for precision, bound in (("fp32", BOUND), ("bf16", BOUND_BF16)):
+        for name, more in (("", {}), (", sequence parallelism", {"parallel.sequence": "true"})):
+            compare(c, "tensor", f"two ranks, {precision}{name}", tensor_keys(c, precision, 2, more), 2,
+                    expected[precision], bound)
+    four = tensor_keys(c, "fp32", 4, {"parallel.zero": 3})
+    if "use one GPU" in c.program.train(four, before=under_mpirun(4)).err:
+        c.report.note("tensor", "2 x 2 ranks, ZeRO 3", None, "not measured: this machine has fewer than four GPUs")
+    else:
+        compare(c, "tensor", "2 x 2 ranks, ZeRO 3", four, 4, expected["fp32"])

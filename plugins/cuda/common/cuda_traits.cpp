@@ -14,6 +14,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/step/choose_recompute.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
@@ -33,7 +34,15 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_
   return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
 }
 
-bool of_several_ranks(const RunSpec& r) { return r.mode != RunMode::kInference && r.parallel.data > 1; }
+std::uint32_t ranks_of(const RunSpec& r) {
+  return r.mode == RunMode::kInference ? 1 : r.parallel.data * r.parallel.tensor;
+}
+bool of_several_ranks(const RunSpec& r) { return ranks_of(r) > 1; }
+/// NCCL communicators of a rank: one of all ranks, and where those are not the same, of its DP and TP ranks.
+std::uint64_t communicators_of(const RunSpec& r) {
+  if (!of_several_ranks(r)) return 0;
+  return r.parallel.data > 1 && r.parallel.tensor > 1 ? 3 : 1;
+}
 
 /// What the traits depend on besides model, run and mode.
 struct Hardware {
@@ -42,7 +51,8 @@ struct Hardware {
   bool operator==(const Hardware&) const = default;
 };
 
-TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* mode, const Hardware& host) {
+TrainerTraits traits_of(const ModelSpec& whole, const RunSpec& run, const char* mode, const Hardware& host) {
+  const ModelSpec model = model_of_rank(whole, run);
   TrainerTraits p;
   p.trainer = kId;
   p.mode = mode;
@@ -61,7 +71,7 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
   if (host.attention == Attention::kCudnn)
     p.workspace_bytes =
         std::max(p.workspace_bytes, cudnn_workspace_bytes(model, run, cudnn_backward_sequences(model, run)));
-  p.runtime_bytes = runtime_bytes() + (of_several_ranks(run) ? kNcclBytes : 0);
+  p.runtime_bytes = runtime_bytes() + communicators_of(run) * kNcclBytes;
   return p;
 }
 
@@ -171,6 +181,10 @@ Choice cached_automatic(const ModelSpec& m, const RunSpec& r, const Hardware& ho
 
 }  // namespace
 
+ModelSpec model_of_rank(const ModelSpec& whole, const RunSpec& run) {
+  return run.mode == RunMode::kInference ? whole : part_of_model(whole, run.parallel);
+}
+
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
               std::uint32_t threads, std::uint32_t multiprocessors, Attention attention) {
   const Hardware host{threads, multiprocessors, attention};
@@ -178,8 +192,8 @@ Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mod
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   if (of_several_ranks(run) && (mode_option == "hybrid" || mode_option == "streamed"))
     throw abi::StatusError(TH_E_ARG,
-                           "plugin.cuda.mode = \"" + mode_option + "\": " +
-                               std::to_string(run.parallel.data) + " ranks train in mode resident only",
+                           "plugin.cuda.mode = \"" + mode_option + "\": " + std::to_string(ranks_of(run)) +
+                               " ranks train in mode resident only",
                            "set plugin.cuda.mode = \"resident\"; parallel.zero = 3 needs the least memory");
   for (const std::string& mode : modes)
     if (mode_option == mode) return {traits_of(model, run, mode.c_str(), host), ""};
@@ -206,9 +220,10 @@ void require_supported(const RunSpec& r) {
   auto refuse = [](const char* what) {
     throw abi::StatusError(
         TH_E_UNSUPPORTED,
-        std::string("the cuda trainer supports only f32, TF32 and bf16 on data-parallel ranks: ") + what);
+        std::string(
+            "the cuda trainer supports only f32, TF32 and bf16 on data- and tensor-parallel ranks: ") +
+            what);
   };
-  if (r.parallel.tensor > 1) refuse(("parallel.tensor = " + std::to_string(r.parallel.tensor)).c_str());
   const bool f32 = (r.compute == DType::kF32 || r.compute == DType::kTF32) && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)

@@ -31,6 +31,9 @@ Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mod
               std::uint32_t threads, std::uint32_t multiprocessors = kDefaultMultiprocessors,
               Attention attention = Attention::kOwn);
 
+/// The model that a rank computes: of a TP rank its part.
+ModelSpec model_of_rank(const ModelSpec& whole, const RunSpec& run);
+
 /// The option plugin.cuda.multiprocessors of the host; 0 if it is not set. Throws abi::StatusError (TH_E_ARG)
 /// for anything but a number from 1 to 4096.
 std::uint32_t multiprocessors_option(const th_host* host);
@@ -39,7 +42,7 @@ std::uint32_t multiprocessors_option(const th_host* host);
 inline constexpr std::uint64_t kBlasWorkspaceBytes = 32ull << 20;
 
 /// Throws abi::StatusError (TH_E_UNSUPPORTED) if the run needs something that this trainer does not
-/// implement: number types other than f32, TF32 and bf16, DoRA, other parallelism than over data.
+/// implement: number types other than f32, TF32 and bf16, DoRA, other parallelism than DP and TP.
 void require_supported(const RunSpec& run);
 
 }  // namespace trainhost::cuda

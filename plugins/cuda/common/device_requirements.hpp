@@ -35,8 +35,8 @@ inline constexpr std::uint64_t runtime_bytes() {
   return most;
 }
 
-/// Device memory that NCCL allocates for the connections of a rank, likewise in addition to the arena.
-/// Assumed: it depends on the topology.
+/// Device memory that NCCL allocates for the connections of a rank by one communicator, likewise in addition
+/// to the arena. Assumed: it depends on the topology.
 inline constexpr std::uint64_t kNcclBytes = 512ull << 20;
 
 /// Major versions of CUDA that engines are built for; the newest one that can be used is preferred.

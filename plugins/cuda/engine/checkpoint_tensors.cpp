@@ -4,15 +4,26 @@
 #include "plugins/cuda/engine/checkpoint_tensors.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
-#include "core/executor/rank_operations.hpp"
 #include "core/step/buffer_names.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/host/host_loops.hpp"
 #include "plugins/cuda/kernels/kernel_functions.hpp"
 
 namespace trainhost::cuda {
+namespace {
+
+/// That the ranks exchange at once, and as much for the elements of the whole.
+constexpr std::uint64_t kGathered = 1 << 16;
+
+std::vector<TensorInfo> whole_tensors(const step::Program& p) {
+  if (p.run.mode == RunMode::kInference) return p.tensor_infos;
+  return all_tensors(whole_of_model(p.model, p.run.parallel), p.run);
+}
+
+}  // namespace
 
 QuantizedStorage::QuantizedStorage(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
     : program_(program),
@@ -44,6 +55,7 @@ CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas&
       arenas_(arenas),
       stream_(stream),
       ranks_(ranks),
+      whole_(whole_tensors(program)),
       locations_(program.tensor_infos.size()),
       quantized_storage_(program, arenas, stream),
       quantized_(program, quantized_storage_) {
@@ -95,30 +107,48 @@ void CheckpointTensors::put_present(step::BufferId b, std::uint64_t at, std::spa
   put(b, (begin - here.first) * element, part.size() * element, staging_);
 }
 
-/// Passes elements [first, first + count) of a parameter of `elements` elements that is divided among the
-/// ranks to `to`, each part from the rank that has it. own: the buffer with the shard of this rank, of
-/// `type`.
-void CheckpointTensors::gather(std::uint64_t elements, std::uint64_t first, std::uint64_t count, DType type,
-                               step::BufferId own, const Sink& to) {
-  const std::uint64_t element = size_of(type);
-  std::vector<float> widened(type == DType::kF32 ? 0 : std::min(piece_, count));
-  float* const part = widened.empty() ? reinterpret_cast<float*>(staging_) : widened.data();
-  for (std::uint32_t r = 0; r < ranks_->ranks(); ++r) {
-    const Shard shard = trainhost::shard_of(elements, ranks_->ranks(), r);
-    const std::uint64_t end = std::min(first + count, shard.first + shard.count);
-    for (std::uint64_t at = std::max(first, shard.first); at < end;) {
-      const std::uint64_t n = std::min(piece_, end - at);
-      if (r == ranks_->rank()) {
-        const std::byte* from = fetch(own, (at - shard.first) * element, n * element);
-        if (!widened.empty()) host::to_float(n, reinterpret_cast<const host::Half*>(from), part);
-      }
-      Collective c;
-      c.kind = CollectiveKind::kBroadcast, c.root = r, c.data = part, c.count = n;
-      ranks_->run(c);
-      to(at - first, n, part);
-      at += n;
-    }
-  }
+/// Passes a tensor that is divided among the ranks to `to`, on every rank.
+void CheckpointTensors::gather(const executor::DividedTensor& tensor, const Sink& to) {
+  std::vector<float> scratch(2 * kGathered);
+  executor::gather_tensor(
+      program_, *ranks_, scratch, tensor,
+      [&](std::uint64_t first, std::span<const float> values) { to(first, values.size(), values.data()); });
+}
+
+TensorPart CheckpointTensors::part_of(const TensorInfo& whole) const {
+  const Parallelism& p = program_.run.parallel;
+  return part_of_tensor(whole, ranks_ ? p : Parallelism{}, p.tensor_rank ? p.tensor_rank - 1 : 0);
+}
+
+bool CheckpointTensors::is_divided(const TensorInfo& whole) const {
+  return part_of(whole).elements() < whole.elements();
+}
+
+TensorInfo CheckpointTensors::info_of_part(const TensorInfo& whole) const {
+  const TensorPart part = part_of(whole);
+  TensorInfo out = whole;
+  if (whole.rank == 2)
+    out.dim = {part.part_rows, part.part_cols};
+  else
+    out.dim = {part.elements(), 1};
+  return out;
+}
+
+/// Of elements of a whole tensor from `first` on, those that this rank has, one after the other; `first`
+/// becomes their place in its part. Valid until the next call.
+std::span<const float> CheckpointTensors::elements_of_part(const TensorInfo& whole, std::uint64_t& first,
+                                                           std::span<const float> values) {
+  const TensorPart part = part_of(whole);
+  if (part.elements() == whole.elements()) return values;
+  const std::uint64_t of_values = first, begin = part.elements_before(first),
+                      end = part.elements_before(first + values.size());
+  of_part_.resize(end - begin);
+  part.for_runs(begin, end - begin, [&](std::uint64_t at, std::uint64_t element, std::uint64_t n) {
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(element - of_values), n,
+                of_part_.begin() + static_cast<std::ptrdiff_t>(at - begin));
+  });
+  first = begin;
+  return of_part_;
 }
 
 /// Bytes [first, first + n) of a buffer where the host can read them: in the staging buffer, or where they
@@ -131,16 +161,34 @@ const std::byte* CheckpointTensors::fetch(step::BufferId b, std::uint64_t first,
   return staging_;
 }
 
+/// Elements [first, first + n) of a buffer as f32.
+void CheckpointTensors::fetch_floats(step::BufferId b, std::uint64_t first, std::uint64_t n, float* to) {
+  const std::uint64_t element = size_of(program_[b].dtype);
+  assert(n <= piece_);
+  const std::byte* from = fetch(b, first * element, n * element);
+  if (program_[b].dtype == DType::kBF16)
+    host::to_float(n, reinterpret_cast<const host::Half*>(from), to);
+  else
+    std::memcpy(to, from, n * element);
+}
+
 void CheckpointTensors::write(std::size_t tensor, std::uint64_t first, std::uint64_t n, const float* from) {
-  if (quantized_.contains(tensor)) return quantized_.load(tensor, first, {from, n});
+  const std::span<const float> values = elements_of_part(whole_[tensor], first, {from, n});
+  if (!values.empty()) write_part(tensor, first, values);
+}
+
+/// Elements from `first` on of what this rank has of a weight.
+void CheckpointTensors::write_part(std::size_t tensor, std::uint64_t first, std::span<const float> values) {
+  if (quantized_.contains(tensor)) return quantized_.load(tensor, first, values);
   const Location& p = locations_[tensor];
   const step::BufferId f32 = f32_weight(p), weight = p.param->weight;
   // The weight itself is bf16 and must be written as well.
   const bool rounds = program_[weight].dtype == DType::kBF16;
-  for (std::uint64_t done = 0; done < n; done += piece_) {
+  for (std::uint64_t done = 0; done < values.size(); done += piece_) {
     // Elements, not bytes: f32 and bf16 buffers of a parameter have the same number.
-    const std::uint64_t count = std::min(piece_, n - done), at = p.first + first + done;
-    if (f32 != step::kNoBuffer) put_present(f32, at, {from + done, count});
+    const std::uint64_t count = std::min(piece_, values.size() - done), at = p.first + first + done;
+    const std::span<const float> piece = values.subspan(done, count);
+    if (f32 != step::kNoBuffer) put_present(f32, at, piece);
     if (!rounds) continue;
     if (f32 != step::kNoBuffer && program_[weight].tier == Tier::kDevice &&
         program_[f32].tier == Tier::kDevice && !program_[f32].whole) {
@@ -149,16 +197,24 @@ void CheckpointTensors::write(std::size_t tensor, std::uint64_t first, std::uint
             "rounding " + program_[weight].name());
       check(cudaStreamSynchronize(stream_), "rounding " + program_[weight].name());
     } else {
-      put_present(weight, at, {from + done, count});
+      put_present(weight, at, piece);
     }
   }
 }
 
 void CheckpointTensors::read(std::size_t tensor, bool own_part, const Sink& to) {
+  const TensorInfo& whole = whole_[tensor];
   if (quantized_.contains(tensor)) {
-    const Shard own = own_part
-                          ? executor::elements_to_write(program_, info(tensor), false, step::kNoBuffer, 0)
-                          : Shard{0, info(tensor).elements()};
+    if (!own_part && is_divided(whole)) {
+      quantized_.stage(tensor);
+      return gather({whole, step::kNoBuffer, 0, false,
+                     [&](std::uint64_t first, std::uint64_t count, float* out) {
+                       quantized_.read(tensor, first, {out, count});
+                     }},
+                    to);
+    }
+    const Shard own = own_part ? executor::elements_to_write(program_, whole, false, step::kNoBuffer, 0)
+                               : Shard{0, whole.elements()};
     return quantized_.read(tensor, [&](std::uint64_t first, std::span<const float> values) {
       const std::uint64_t begin = std::max(first, own.first),
                           end = std::min(first + values.size(), own.first + own.count);
@@ -167,24 +223,24 @@ void CheckpointTensors::read(std::size_t tensor, bool own_part, const Sink& to) 
   }
   const Location& p = locations_[tensor];
   const step::BufferId f32 = f32_weight(p), from = f32 == step::kNoBuffer ? p.param->weight : f32;
-  const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
-                      n = info(tensor).elements();
+  const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float);
   // A rank may have no element of a small parameter, and then no master copy.
   const bool has_master = p.param->grad != step::kNoBuffer && program_[p.param->weight].dtype != DType::kF32;
   const bool sharded =
       ranks_ && (has_master ? program_.run.parallel.zero > 0 : program_[p.param->weight].whole > 0);
-  Shard wanted{0, n};        // elements of the tensor
-  std::uint64_t before = 0;  // elements of the parameter before those in the buffer
+  if (!own_part && (sharded || is_divided(whole)))
+    return gather({whole, p.param->weight, p.first, sharded,
+                   [&](std::uint64_t first, std::uint64_t count, float* out) {
+                     const step::BufferId own = has_master ? p.param->master : p.param->weight;
+                     fetch_floats(own, first, count, out);
+                   }},
+                  to);
+  Shard wanted{0, whole.elements()};  // elements of the tensor, or of this rank's part of it
+  std::uint64_t before = 0;           // elements of the parameter before those in the buffer
   if (own_part) {
-    wanted = executor::elements_to_write(program_, info(tensor), sharded, p.param->weight, p.first);
-    if (sharded)
-      before = trainhost::shard_of(step::whole_elements(program_, p.param->weight), ranks_->ranks(),
-                                   ranks_->rank())
-                   .first;
-  } else if (sharded)
-    return gather(step::whole_elements(program_, p.param->weight), p.first, n,
-                  has_master ? DType::kF32 : program_[p.param->weight].dtype,
-                  has_master ? p.param->master : p.param->weight, to);
+    wanted = executor::elements_to_write(program_, whole, sharded, p.param->weight, p.first);
+    if (sharded) before = step::present_elements(program_, from).first;
+  }
   // Needed only where weights exist in bf16 alone (inference): the staging buffer then has the bf16 values.
   std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, wanted.count) : 0);
   for (std::uint64_t done = wanted.first, end = wanted.first + wanted.count; done < end; done += piece_) {
@@ -201,6 +257,7 @@ void CheckpointTensors::read(std::size_t tensor, bool own_part, const Sink& to) 
 
 void CheckpointTensors::write_state(std::uint32_t scope, const step::StateLocation& at, std::uint64_t first,
                                     std::span<const float> values) {
+  values = elements_of_part(at.info, first, values);
   const bool codes = at.form == step::StateLocation::Form::kCodes;
   const std::uint64_t element = codes ? 1 : sizeof(float);
   if (program_.run.parallel.zero > 0) {
@@ -223,17 +280,30 @@ void CheckpointTensors::write_state(std::uint32_t scope, const step::StateLocati
 void CheckpointTensors::read_state(std::uint32_t scope, const step::StateLocation& at, bool own_part,
                                    const Sink& to) {
   const bool sharded = ranks_ && program_.run.parallel.zero > 0;
+  const bool codes = at.form == step::StateLocation::Form::kCodes;
+  const std::uint64_t element = codes ? 1 : sizeof(float),
+                      piece = codes ? std::min<std::uint64_t>(piece_, 1 << 16) : piece_;
+  if (!own_part && (sharded || is_divided(at.info))) {
+    // 8-bit state is that of one tensor; f32 state is in a buffer with that of the parameter.
+    const std::uint64_t offset = at.grad == step::kNoBuffer ? 0 : at.first_element,
+                        base = at.grad == step::kNoBuffer ? at.byte : 0;
+    return gather(
+        {at.info, at.grad, offset, sharded,
+         [&](std::uint64_t first, std::uint64_t count, float* out) {
+           const std::byte* from = fetch(at.buffer, base + first * element, count * element);
+           if (codes)
+             executor::decode_numbers(scope, {reinterpret_cast<const std::uint8_t*>(from), count}, out);
+           else
+             std::memcpy(out, from, count * element);
+         }},
+        to);
+  }
   Shard wanted{0, at.info.elements()};
   std::uint64_t before = 0;  // elements of the tensor before those in the buffer
   if (own_part) {
     wanted = executor::elements_to_write(program_, at.info, sharded, at.grad, at.first_element);
     if (sharded) before = at.part.first;
-  } else if (sharded)
-    return gather(step::whole_elements(program_, at.grad), at.first_element, at.info.elements(), DType::kF32,
-                  at.buffer, to);
-  const bool codes = at.form == step::StateLocation::Form::kCodes;
-  const std::uint64_t element = codes ? 1 : sizeof(float),
-                      piece = codes ? std::min<std::uint64_t>(piece_, 1 << 16) : piece_;
+  }
   std::vector<float> numbers(codes ? std::min(piece, wanted.count) : 0);
   for (std::uint64_t done = wanted.first, end = wanted.first + wanted.count; done < end; done += piece) {
     const std::uint64_t count = std::min(piece, end - done);

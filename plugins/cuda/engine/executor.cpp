@@ -228,7 +228,9 @@ void Executor::set_inputs(const UpdateInput& in, std::uint64_t counted) {
   if (host_scalars_ != step::kNoBuffer)
     std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
   inputs_.fill(in.tokens, in.targets, in.starts, r.accumulate, r.tokens_per_micro_batch());
-  inputs_.number_micro_batches(in.step_index * r.accumulate);
+  // Among the micro-batches of all ranks, so that masks of dropout do not depend on the ranks.
+  const std::uint64_t data = ranks_ ? r.parallel.data : 1, own = data > 1 ? r.parallel.data_rank - 1 : 0;
+  inputs_.number_micro_batches((in.step_index * data + own) * r.accumulate);
 }
 
 Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
@@ -256,7 +258,9 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   counters_.read();
   if (timer_) timer_->end_update();
   const double* back = inputs_.back();
-  out.loss = back[step::kLossSum] / static_cast<double>(out.counted);
+  // TP ranks have computed the same loss, and their sum was taken.
+  out.loss =
+      back[step::kLossSum] / static_cast<double>(out.counted * (ranks_ ? program_.run.parallel.tensor : 1));
   out.grad_norm = back[step::kGradNorm];
   return back[step::kApplied] != 0.0 ? Outcome::kDone : Outcome::kNonFinite;
 }
@@ -290,8 +294,11 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
   inputs_.send_token(kernels_, token);
   const step::Section s = program_.section(SectionKind::kGenerate);
   queue_range(s.begin, s.end);
-  assert(program_.ops[s.end - 1].kind == OpKind::kHeadLogits);  // also where weights are gathered before it
-  const step::BufferId result = program_.ops[s.end - 1][step::operand::head_logits::kLogits],
+  // Before it the weights of ZeRO 3 may be gathered, behind it the logits of TP ranks are.
+  std::uint32_t head = s.end - 1;
+  while (executor::RankOperations::contains(program_.ops[head].kind)) --head;
+  assert(program_.ops[head].kind == OpKind::kHeadLogits);
+  const step::BufferId result = program_.ops[head][step::operand::head_logits::kLogits],
                        staging = program_.find(step::role::kStaging);
   const step::Buffer& b = program_[result];
   assert(b.bytes() <= program_[staging].bytes());

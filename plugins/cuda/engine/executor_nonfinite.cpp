@@ -33,9 +33,9 @@ std::string Executor::find_nonfinite(const UpdateInput& in, const std::function<
   Scope scope(*this);
   set_inputs(in, std::max<std::uint64_t>(1, counted_targets(in.targets, program_.run.tokens_per_step())));
   inputs_.send_scalars(kernels_);
-  // The ranks look for it alone, and need nothing of what they would send but the weights of ZeRO 3. Those
-  // come from all ranks, so that none of them may end before the others.
-  const bool together = ranks_ && program_.run.parallel.zero == 3;
+  // The ranks look for it alone, and need nothing of what they would send but the weights of ZeRO 3 and the
+  // sums of TP ranks. Those come from all ranks, so that none of them may end before the others.
+  const bool together = ranks_ && divides_weights(program_.run.parallel);
   std::string found;
   const step::Section s = program_.section(step::SectionKind::kMicro);
   for (std::uint32_t micro = 0; micro < program_.run.accumulate; ++micro) {

@@ -20,8 +20,8 @@ bool Executor::skips(const step::Op& op) const {
          (op.kind == OpKind::kSumScalars && op.phase != kUpdate);
 }
 
-/// `counted` becomes its sum over the ranks; false if one of them is cancelled, as then all stop. The device
-/// goes on computing meanwhile.
+/// `counted` becomes its sum over the DP ranks; false if one of them is cancelled, as then all stop. The
+/// device goes on computing meanwhile.
 bool Executor::agree_to_go_on(std::uint64_t& counted, const std::function<bool()>& cancelled) {
   const auto begin = std::chrono::steady_clock::now();
   double values[2] = {static_cast<double>(counted), cancelled && cancelled() ? 1.0 : 0.0};
@@ -34,7 +34,7 @@ bool Executor::agree_to_go_on(std::uint64_t& counted, const std::function<bool()
   ranks_->host().run(c);
   traffic_.waited_ns += static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count());
-  counted = static_cast<std::uint64_t>(values[0]);
+  counted = static_cast<std::uint64_t>(values[0]) / program_.run.parallel.tensor;  // each counts the same
   return values[1] == 0.0;
 }
 

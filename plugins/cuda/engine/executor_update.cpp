@@ -31,10 +31,11 @@ void Executor::run_update_section() {
   }
 
   // 2. Squares of the device's gradients; consecutive operations are queued together. With several ranks
-  // their sums come from all of them.
-  const std::uint32_t waits = i;
-  while (i < s.end && ops[i].kind == OpKind::kWait) ++i;
-  queue_range(waits, i);
+  // the sums of gradients over the ranks come first.
+  const std::uint32_t sums = i;
+  while (i < s.end && ops[i].kind != OpKind::kSumScalars && executor::RankOperations::contains(ops[i].kind))
+    ++i;
+  queue_range(sums, i);
   for (; i < s.end && ops[i].kind == OpKind::kGradSquares; ++i) {
     if (step::runs_on_host(program_, ops[i])) continue;
     std::uint32_t end = i + 1;

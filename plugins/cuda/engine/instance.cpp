@@ -84,7 +84,7 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
       ranks_(NcclRanks::of(host, program_, device, name_of(device))),
       cudnn_(attention == Attention::kCudnn
                  ? std::make_unique<CudnnAttention>(program_, compute_capability(device),
-                                                    cudnn_backward_sequences(model, run))
+                                                    cudnn_backward_sequences(program_.model, run))
                  : nullptr),
       gemm_(std::min(kBlasWorkspaceBytes, workspace_bytes(program_))),
       arenas_(host, program_, plan_),
@@ -117,7 +117,7 @@ void Instance::load(std::uint32_t scope, const th_tensor& t) {
   const auto* from = static_cast<const float*>(t.data);
   if (executor::is_state_scope(scope))
     return tensors_.write_state(scope, state_.find(scope, t), t.first, {from, t.count});
-  const std::size_t i = executor::find_tensor(program_, t, kId);
+  const std::size_t i = executor::find_tensor(tensors_.infos(), t, kId);
   executor::require_scope(program_.run, tensors_.info(i), scope);
   tensors_.write(i, t.first, t.count, from);
   loaded_[i] += t.count, host_copies_stale_ = true;
@@ -181,14 +181,22 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
       executor::send_tensor(sink, t);
     };
   };
+  // Of its own part a TP rank sends the elements of what it has of a tensor.
+  const auto describe = [&](const TensorInfo& whole) {
+    return own_part ? tensors_.info_of_part(whole) : whole;
+  };
   if (executor::is_state_scope(scope)) {
-    for (const step::StateLocation& at : state_.of(scope))
-      tensors_.read_state(scope, at, own_part, send(executor::describe_tensor(at.info)));
+    for (const step::StateLocation& at : state_.of(scope)) {
+      const TensorInfo info = describe(at.info);
+      tensors_.read_state(scope, at, own_part, send(executor::describe_tensor(info)));
+    }
     return;
   }
-  for (std::size_t i = 0; i < tensors_.count(); ++i)
-    if (executor::is_in_scope(program_.run, tensors_.info(i), scope))
-      tensors_.read(i, own_part, send(executor::describe_tensor(tensors_.info(i))));
+  for (std::size_t i = 0; i < tensors_.count(); ++i) {
+    if (!executor::is_in_scope(program_.run, tensors_.info(i), scope)) continue;
+    const TensorInfo info = describe(tensors_.info(i));
+    tensors_.read(i, own_part, send(executor::describe_tensor(info)));
+  }
 }
 
 void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {

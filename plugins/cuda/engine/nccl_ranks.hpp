@@ -2,8 +2,10 @@
 // numbers that the host communicator of the run (MPI) carries in host memory: the identity of the NCCL
 // communicator, the wish to stop, parts of checkpoints.
 //
-// The NCCL communicator does not block: a call that is not complete is asked again until it is, and a wait
-// for the device is a loop of queries. So every wait for other ranks ends after the timeout of the run.
+// There is an NCCL communicator for each group of ranks (RankGroup) that the program has collectives of: all
+// ranks, and of a run with both the DP ranks with the same part of the model and the TP ranks of one model.
+// They do not block: a call that is not complete is asked again until it is, and a wait for the device is a
+// loop of queries. So every wait for other ranks ends after the timeout of the run.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/executor/host_ranks.hpp"
 #include "core/step/program.hpp"
@@ -56,8 +59,17 @@ class NcclRanks {
 
  private:
   NcclRanks(std::unique_ptr<executor::HostRanks> host, const step::Program& program);
+  /// A group of the ranks and its communicator; null: not connected, or aborted after a failure.
+  struct Group {
+    RankGroup of;
+    GroupMember here;  // this rank in it
+    nccl::Comm comm = nullptr;
+  };
   void connect(int device, const std::string& device_name);
   void require_complete(nccl::Result r, const char* what);
+  nccl::Result state() const;
+  bool connected() const;
+  const Group& group_of(const Collective& c) const;
   bool poll(const std::function<bool()>& done, std::uint64_t limit_ms);
   [[noreturn]] void fail(const std::string& why);
   void queue_one(const DeviceCollective& c, cudaStream_t stream);
@@ -65,7 +77,7 @@ class NcclRanks {
   std::unique_ptr<executor::HostRanks> host_;
   const step::Program& program_;
   nccl::Library nccl_;
-  nccl::Comm comm_ = nullptr;  // null: not connected, or aborted after a failure
+  std::vector<Group> groups_;
 };
 
 }  // namespace trainhost::cuda

@@ -6,6 +6,7 @@
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
+#include "plugins/cuda/kernels/parts_kernels.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -44,6 +45,8 @@ struct Head {
   const std::int32_t* targets;
   float* grad;    // [v, h], f32; null in evaluation and if the head is frozen
   float* losses;  // [chunk]
+  // Of a TP rank, which has part of the vocabulary: the statistics of all of them, [parts.count * M, 3].
+  VocabularyParts parts;
 };
 
 /// Queues the gradients of the head's weight and of hf from the gradients of a chunk of logits, rows [first,
@@ -58,6 +61,11 @@ void head_gradients(OpContext& ctx, const step::Op& op, const Head<T>& c, const 
   if (c.grad) ctx.gemm.run(ctx.stream, dw, d_logits, hf, nullptr, nullptr, c.grad);
   ctx.gemm.run(ctx.stream, shape(ctx, Product::kDx, rows, w), d_logits, c.w, nullptr, nullptr, hf);
   ctx.launches += c.grad ? 2 : 1;
+}
+
+VocabularyParts vocabulary_parts(const OpContext& ctx, std::uint64_t part) {
+  const std::uint32_t rank = ctx.tensor_rank();
+  return {ctx.program.run.parallel.tensor, rank, static_cast<std::int32_t>(rank * part)};
 }
 
 }  // namespace
@@ -142,6 +150,12 @@ void queue_head(OpContext& ctx, const step::Op& op) {
   c.hf = ctx.get<T>(op[head::kHf]), c.w = ctx.get<T>(op[head::kHead]), c.logits = ctx.get<T>(logits);
   c.targets = ctx.get<std::int32_t>(op[head::kTargets]), c.losses = ctx.get<float>(op[head::losses(op.kind)]);
   c.grad = train ? ctx.get<float>(op[head_loss::kGradHead]) : nullptr;
+  const step::BufferId stats =
+      op.ins > head::stats(op.kind).slot ? op[head::stats(op.kind)] : step::kNoBuffer;
+  if (stats != step::kNoBuffer) {
+    c.parts = vocabulary_parts(ctx, c.v);
+    c.parts.rows = ctx.buffer(stats).rows / c.parts.count;
+  }
   // Chunks are queued on one stream and share the logits buffer, so each is finished with it before the next.
   double* sum = ctx.scalar(train ? step::kLossSum : step::kEvalLossSum);
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
@@ -149,14 +163,42 @@ void queue_head(OpContext& ctx, const step::Op& op) {
     ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), c.hf + first * c.h, c.w, nullptr,
                  nullptr, c.logits);
     ++ctx.launches;
-    ctx.check_launch(cross_entropy<T>(ctx.stream, rows, c.v, c.logits, c.targets + first,
-                                      train ? ctx.scalar(step::kLossScale) : nullptr, c.losses),
-                     op);
+    const double* scale = train ? ctx.scalar(step::kLossScale) : nullptr;
+    ctx.check_launch(
+        stats == step::kNoBuffer
+            ? cross_entropy<T>(ctx.stream, rows, c.v, c.logits, c.targets + first, scale, c.losses)
+            : cross_entropy_of_parts<T>(ctx.stream, rows, c.v, c.logits, c.targets + first, scale, c.parts,
+                                        ctx.get<float>(stats) + 3 * first, c.losses),
+        op);
     ctx.check_launch(add_losses(ctx.stream, rows, c.losses, sum), op);
     if (train) head_gradients<T>(ctx, op, c, w, first, rows, c.logits);
   }
 }
 
+// The products of the head are computed twice: here for the statistics, and for the loss, when those of all
+// ranks are known.
+template <class T>
+void queue_head_stats(OpContext& ctx, const step::Op& op) {
+  const step::Buffer& w = ctx.buffer(op[head_stats::kHead]);
+  const std::uint64_t chunk = ctx.buffer(op[head_stats::kLogits]).rows;
+  VocabularyParts parts = vocabulary_parts(ctx, w.rows);
+  parts.rows = ctx.buffer(op[head_stats::kStats]).rows / parts.count;
+  const T *hf = ctx.get<T>(op[head_stats::kHf]), *weight = ctx.get<T>(op[head_stats::kHead]);
+  T* logits = ctx.get<T>(op[head_stats::kLogits]);
+  const std::int32_t* targets = ctx.get<std::int32_t>(op[head_stats::kTargets]);
+  float* own = ctx.get<float>(op[head_stats::kStats]) + 3 * parts.own * parts.rows;
+  for (std::uint64_t first = 0; first < ctx.step.rows; first += chunk) {
+    const std::uint64_t rows = std::min(chunk, ctx.step.rows - first);
+    ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), hf + first * w.cols, weight, nullptr,
+                 nullptr, logits);
+    ++ctx.launches;
+    ctx.check_launch(softmax_stats<T>(ctx.stream, rows, w.rows, logits, targets + first, parts.first_token,
+                                      own + 3 * first),
+                     op);
+  }
+}
+
+// Of a TP rank: its part of the one row of logits of a generated token.
 void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t rows) {
   const step::Buffer& w = ctx.buffer(op[head_logits::kHead]);
   const std::uint64_t el = size_of(ctx.buffer(op[head_logits::kHf]).dtype);
@@ -164,7 +206,7 @@ void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, 
   ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w),
                ctx.get<std::byte>(op[head_logits::kHf]) + first * w.cols * el,
                ctx.get<void>(op[head_logits::kHead]), nullptr, nullptr,
-               ctx.get<std::byte>(op[head_logits::kLogits]) + first * w.rows * el);
+               ctx.get<std::byte>(op[head_logits::kLogits]) + (first + ctx.tensor_rank()) * w.rows * el);
 }
 
 std::uint64_t head_piece_rows(const step::Buffer& logits) {
@@ -175,5 +217,7 @@ std::uint64_t head_piece_rows(const step::Buffer& logits) {
 
 template void queue_head<float>(OpContext&, const step::Op&);
 template void queue_head<Bf16>(OpContext&, const step::Op&);
+template void queue_head_stats<float>(OpContext&, const step::Op&);
+template void queue_head_stats<Bf16>(OpContext&, const step::Op&);
 
 }  // namespace trainhost::cuda

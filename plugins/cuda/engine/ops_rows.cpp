@@ -9,16 +9,23 @@
 #include "plugins/cuda/engine/cudnn_attention.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
 #include "plugins/cuda/kernels/launch.hpp"
+#include "plugins/cuda/kernels/parts_kernels.hpp"
 
 namespace trainhost::cuda {
 
 using step::OpKind;
 using namespace step::operand;
 
+/// The token ids that a table, or its gradient, has rows of: of a TP rank its part of the vocabulary.
+static IdRange ids_of_table(const OpContext& ctx, step::BufferId table) {
+  const auto count = static_cast<std::int32_t>(ctx.buffer(table).rows);
+  return {static_cast<std::int32_t>(ctx.tensor_rank()) * count, count};
+}
+
 template <class T>
 void queue_rows(OpContext& ctx, const step::Op& op) {
   const ModelSpec& m = ctx.model();
-  const std::uint64_t rows = ctx.step.rows;
+  const std::uint64_t rows = ctx.rows_of(op);
   const std::uint32_t h = m.hidden, slots = ctx.program.traits.slots;
   const float eps = static_cast<float>(m.norm_eps);
   // Operands by slot: T is the storage type of the run. Statistics and gradients of weights are f32 in every
@@ -37,15 +44,19 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
   switch (op.kind) {
     case OpKind::kEmbed:
       return ctx.check_launch(
-          embed<T>(ctx.stream, rows, h, ids(embed::kIds), in(embed::kTable), out(embed::kX)), op);
+          embed_part<T>(ctx.stream, rows, h, ids(embed::kIds), ids_of_table(ctx, op[embed::kTable]),
+                        in(embed::kTable), out(embed::kX)),
+          op);
     case OpKind::kEmbedBwd:
       // Only rows of ids that occur are added to, so the others must be cleared first.
       if (ctx.overwrite(op))
         ctx.check_launch(
             clear(ctx.stream, f32(embed_bwd::kGradTable), ctx.buffer(op[embed_bwd::kGradTable]).bytes()), op);
-      return ctx.check_launch(embed_bwd<T>(ctx.stream, rows, h, ids(embed_bwd::kIds), ids(embed_bwd::kOrder),
-                                           in(embed_bwd::kDx), f32(embed_bwd::kGradTable)),
-                              op);
+      return ctx.check_launch(
+          embed_part_bwd<T>(ctx.stream, rows, h, ids(embed_bwd::kIds), ids(embed_bwd::kOrder),
+                            ids_of_table(ctx, op[embed_bwd::kGradTable]), in(embed_bwd::kDx),
+                            f32(embed_bwd::kGradTable)),
+          op);
     case OpKind::kRmsNorm:
       return ctx.check_launch(rms_norm<T>(ctx.stream, rows, h, in(rms_norm::kX), in(rms_norm::kWeight), eps,
                                           out(rms_norm::kY), ctx.get<float>(op[rms_norm::kRstd])),
@@ -94,6 +105,11 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
     case OpKind::kSwiGluBwd:
       return ctx.check_launch(
           swiglu_bwd<T>(ctx.stream, rows, m.intermediate, in(swiglu_bwd::kDAct), in(swiglu_bwd::kGateUp)),
+          op);
+    case OpKind::kTakeRows:
+      return ctx.check_launch(
+          take_rows<T>(ctx.stream, rows * h, in(take_rows::kSum) + ctx.tensor_rank() * rows * h,
+                       in(take_rows::kResidual), out(take_rows::kY)),
           op);
     default:
       throw abi::StatusError(TH_E_INTERNAL, std::string("no kernel for ") + step::op_info(op.kind).name);

@@ -132,6 +132,8 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kHeadEval:
     case OpKind::kHeadBwd:
       return ctx.bf16() ? queue_head<Bf16>(ctx, op) : queue_head<float>(ctx, op);
+    case OpKind::kHeadStats:
+      return ctx.bf16() ? queue_head_stats<Bf16>(ctx, op) : queue_head_stats<float>(ctx, op);
     case OpKind::kHeadLogits:
       return queue_head_logits(ctx, op, 0, ctx.step.rows);
     case OpKind::kGradSquares:

@@ -18,6 +18,11 @@ constexpr const char* kSending = "sending token ids to the device";
 constexpr std::int32_t kNotCounted = -100;  // a target without a loss
 constexpr std::size_t kScalarBytes = step::kScalarCount * sizeof(double);
 
+/// Token ids of the whole model, of which a TP rank has a part.
+std::uint64_t vocabulary(const step::Program& p) {
+  return std::uint64_t{p.model.vocab} * (p.run.mode == RunMode::kInference ? 1 : p.run.parallel.tensor);
+}
+
 }  // namespace
 
 StepInputs::StepInputs(const step::Program& program, const Arenas& arenas)
@@ -31,7 +36,7 @@ StepInputs::StepInputs(const step::Program& program, const Arenas& arenas)
       token_(program.find(step::role::kIds, -1, step::kOfGenerate)),
       scalars_(program.find(step::role::kScalars)),
       fed_(step::fed_per_token(program.run)),
-      count_(program.model.vocab + 1) {
+      count_(vocabulary(program) + 1) {
   auto* buffer = arenas.get<std::byte>(program.find(step::role::kFeed));
   up_ = reinterpret_cast<double*>(buffer);
   back_ = up_ + step::kScalarCount;

@@ -111,6 +111,7 @@ BOOST_AUTO_TEST_CASE(plans_of_every_rank_of_a_tensor_parallel_run_pass) {
             ranks = with_adapters(std::move(ranks), seed);
             ranks.run.memory.lora_dropout = 0, ranks.run.memory.dora = false;
           }
+          if ((seed + rank) % 3 == 1) ranks = on_device(std::move(ranks), seed);
           holds(sequence ? with_sequence_parallelism(ranks) : ranks,
                 "TP rank " + std::to_string(rank) + ", seed " + std::to_string(seed));
         }

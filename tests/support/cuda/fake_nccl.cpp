@@ -16,7 +16,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "core/base/bf16.hpp"
 #include "plugins/cuda/common/nccl_library.hpp"
 #include "tests/support/cuda/emulation_state.hpp"
 
@@ -130,11 +132,29 @@ void add(const ncclComm& c, const Operation& o, std::size_t skip) {
   }
 }
 
+/// Every sum of two numbers is rounded, as where ranks pass a sum on.
+void add_bf16(const ncclComm& c, const Operation& o, std::size_t skip) {
+  auto* to = reinterpret_cast<std::uint16_t*>(o.to);
+  for (std::size_t i = 0; i < o.count; ++i) {
+    float all = 0;
+    for (int r = 0; r < c.ranks; ++r) {
+      const float x = trainhost::f32_from_bf16(
+          reinterpret_cast<const std::uint16_t*>(c.shared->slot[o.number % 2][r])[skip + i]);
+      all = r == 0 ? x
+                   : trainhost::f32_from_bf16(
+                         trainhost::bf16_from_f32(o.sum == Sum::kMax ? std::max(all, x) : all + x));
+    }
+    to[i] = trainhost::bf16_from_f32(all);
+  }
+}
+
 void add_typed(const ncclComm& c, const Operation& o, std::size_t skip) {
   if (o.type == Type::kF64)
     add<double>(c, o, skip);
   else if (o.type == Type::kF32)
     add<float>(c, o, skip);
+  else if (o.type == Type::kBF16)
+    add_bf16(c, o, skip);
   else
     add<std::int32_t>(c, o, skip);
 }
@@ -211,11 +231,14 @@ EXPORT Result ncclGetUniqueId(UniqueId* id) {
   std::snprintf(id->bytes, sizeof id->bytes, "/trainhost-fake-nccl-%d-%d", ::getpid(), made++);
   const int fd = ::shm_open(id->bytes, O_CREAT | O_EXCL | O_RDWR, 0600);
   // The rank that connects last removes the name of the shared memory. If they never connect, this process
-  // removes it when it makes the next id, or when it ends.
-  static std::string last;
-  if (last.empty()) std::atexit([] { ::shm_unlink(last.c_str()); });
-  if (!last.empty()) ::shm_unlink(last.c_str());
-  last = id->bytes;
+  // removes it when it ends.
+  static std::vector<std::string> names;
+  std::lock_guard lock(g_mutex);
+  if (names.empty())
+    std::atexit([] {
+      for (const std::string& name : names) ::shm_unlink(name.c_str());
+    });
+  names.emplace_back(id->bytes);
   const bool ok = fd >= 0 && ::ftruncate(fd, sizeof(Shared)) == 0;
   if (fd >= 0) ::close(fd);
   return ok ? Result::kSuccess : kUnhandledCudaError;

@@ -77,6 +77,53 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_has_the_same_bits) {
       (read_file(tmp / "whole/model/model.safetensors") == read_file(tmp / "parts/model/model.safetensors")));
 }
 
+const std::vector<std::string> kDivided = {"model.num_key_value_heads=2", "model.vocab_size=260"};
+
+/// A run of a model that two TP ranks divide, on data x tensor ranks.
+std::vector<Step> train_divided(const fs::path& dir, int steps, int data, int tensor,
+                                std::vector<std::string> more = {}) {
+  more.insert(more.end(), kDivided.begin(), kDivided.end());
+  if (tensor > 1) more.push_back("parallel.tensor=" + std::to_string(tensor));
+  const Outcome r = run_program(train(dir, steps, more), machine(data * tensor));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const json summary = summary_of(dir);
+  for (const json& t : summary["memory"]["tiers"])
+    BOOST_TEST(t["predicted_bytes"] == t["measured_bytes"], t.dump());
+  return steps_of(dir);
+}
+
+BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_as_one_process_does) {
+  const TemporaryDirectory tmp;
+  std::vector<std::string> on_cpu = kDivided;
+  on_cpu.push_back("train.backend=\"cpu\"");
+  BOOST_REQUIRE(run_program(train(tmp / "cpu", 4, on_cpu)).code == 0);
+  const std::vector<Step> one = steps_of(tmp / "cpu");
+  const auto compare = [&](const char* what, int data, const std::vector<std::string>& more) {
+    same_losses(one, train_divided(tmp / what, 4, data, 2, more), what);
+    BOOST_TEST(fs::exists(tmp / what / "model/model.safetensors"));
+  };
+  compare("pair", 1, {"train.recompute=\"full\""});
+  compare("rows", 1, {"parallel.sequence=true"});
+  compare("pairs", 2, {"parallel.zero=3", "train.eval_every=2"});
+}
+
+// From two TP ranks to one process, and to four ranks, and back.
+BOOST_AUTO_TEST_CASE(a_tensor_parallel_run_goes_on_with_the_same_bits_and_with_other_ranks_on_gpus) {
+  const TemporaryDirectory tmp;
+  const auto part = [&](const char* name, int steps, int data, int tensor,
+                        std::vector<std::string> more = {}) {
+    more.push_back("output.checkpoint_every=2");
+    return train_divided(tmp / name, steps, data, tensor, more);
+  };
+  const std::vector<Step> whole = part("whole", 4, 1, 2);
+  for (const char* name : {"again", "alone", "others"}) part(name, 2, 1, 2);
+  BOOST_TEST(part("again", 4, 1, 2, {"--resume"}) == whole, boost::test_tools::per_element());
+  BOOST_TEST(
+      (read_file(tmp / "again/model/model.safetensors") == read_file(tmp / "whole/model/model.safetensors")));
+  same_losses(whole, part("alone", 4, 1, 1, {"--resume"}), "one process");
+  same_losses(whole, part("others", 4, 2, 2, {"--resume", "parallel.zero=1"}), "four ranks");
+}
+
 struct Mistake {
   std::vector<std::string> sets;
   std::map<std::string, std::string> environment;
@@ -91,6 +138,21 @@ const std::vector<Mistake> kMistakes = {
      {},
      2,
      "plugin.cuda.mode = \"streamed\": 2 ranks train in mode resident only"},
+    {{"parallel.tensor=2"}, {}, 2, "parallel.tensor = 2 does not divide 1 key/value heads"},
+    {{"parallel.tensor=2", "model.num_key_value_heads=2", "model.vocab_size=260",
+      "plugin.cuda.mode=\"hybrid\""},
+     {},
+     2,
+     "plugin.cuda.mode = \"hybrid\": 2 ranks train in mode resident only"},
+    {{"parallel.tensor=2", "model.num_key_value_heads=2", "model.vocab_size=260", "optimizer.name=\"muon\""},
+     {},
+     2,
+     "parallel.tensor = 2 is not supported with optimizer.name = \"muon\""},
+    {{"parallel.tensor=2", "model.num_key_value_heads=2", "model.vocab_size=260", "lora.rank=2",
+      "lora.dora=true"},
+     {},
+     2,
+     "the cuda trainer does not train DoRA (lora.dora = true)"},
     {{}, {{"TRAINHOST_NCCL", "libnccl-absent.so.2"}}, 4, "several ranks need NCCL: libnccl-absent.so.2: "},
 };
 

@@ -52,6 +52,7 @@ class Quick(unittest.TestCase):
         self.assertEqual(self.statuses(told, "ranks")["NCCL, one rank"], "held")
         if shutil.which("mpirun"):
             self.assertEqual(self.statuses(told, "ranks")["two ranks on one GPU"], "held")
+        self.assertEqual(self.statuses(told, "tensor"), {"the whole step": "skipped"})
         self.assertTrue(
             all(run["words"] for run in told["runs"]) and any(len(run["step_ms"]) > 1 for run in told["runs"])
         )
@@ -59,6 +60,16 @@ class Quick(unittest.TestCase):
         self.assertEqual(len({len(line) for line in table}), 1)
         self.assertEqual(len(table), 2 + len(told["figures"]))
         self.assertFalse([f for f in os.listdir(self.folder.name) if f != "out.json"])  # nothing is left behind
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_ranks_on_several_gpus_are_compared_with_one(self):
+        self.environment["FAKE_CUDA_DEVICES"] = "4"
+        r, told = self.accept("--only", "tensor")
+        self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+        found = self.statuses(told, "tensor")
+        self.assertEqual(set(found.values()), {"held"})
+        self.assertIn("2 x 2 ranks, ZeRO 3", found)
+        self.assertEqual(len(found), 5)
 
     def test_every_step_of_the_first_minutes_ends_with_figures(self):
         r, told = self.accept("--first", "--sanitizer", os.path.join(HERE, "fake_sanitizer.sh"))

@@ -115,6 +115,43 @@ BOOST_AUTO_TEST_CASE(a_requested_mode_is_used_without_a_note) {
   }
 }
 
+/// The first of 2 TP ranks, and of `data` DP ranks.
+RunSpec of_tensor_ranks(std::uint64_t budget, std::uint32_t data) {
+  RunSpec r = run_of(budget);
+  r.parallel.tensor = 2, r.parallel.tensor_rank = 1;
+  r.parallel.data = data, r.parallel.data_rank = 1;
+  return r;
+}
+
+// Chunks of logits are of the rank's part of the vocabulary; NCCL takes memory per communicator.
+BOOST_AUTO_TEST_CASE(traits_of_a_tensor_rank_are_those_of_its_part) {
+  ModelSpec large = model();
+  large.vocab = 128'000;
+  RunSpec one = run_of(0);
+  BOOST_TEST(choose(large, one, "resident", 4).traits.head_chunk_tokens == 512u);
+  const TrainerTraits pair = choose(large, of_tensor_ranks(0, 1), "auto", 4).traits,
+                      pairs = choose(large, of_tensor_ranks(0, 2), "auto", 4).traits;
+  BOOST_TEST(pair.head_chunk_tokens == 1024u);
+  const std::uint64_t alone = choose(large, one, "resident", 4).traits.runtime_bytes;
+  BOOST_TEST(pair.runtime_bytes == alone + (512ull << 20));
+  BOOST_TEST(pairs.runtime_bytes == alone + 3 * (512ull << 20));
+}
+
+BOOST_AUTO_TEST_CASE(tensor_ranks_recompute_layers_and_stay_resident) {
+  const RunSpec whole = of_tensor_ranks(0, 1);
+  const std::uint64_t bytes = device_bytes(whole, choose(model(), whole, "auto", 4).traits);
+  const RunSpec less = of_tensor_ranks(bytes - 1, 1), nothing = of_tensor_ranks(1, 1);
+  const Choice recomputed = choose(model(), less, "auto", 4), none = choose(model(), nothing, "auto", 4);
+  BOOST_TEST(note_has(recomputed, "mode resident with recompute"), recomputed.why);
+  BOOST_TEST(device_bytes(less, recomputed.traits) < bytes);
+  BOOST_TEST(none.traits.mode == "resident");
+  BOOST_TEST(note_has(none, "several ranks train in no other mode"), none.why);
+  for (const char* mode : {"hybrid", "streamed"})
+    BOOST_CHECK_EXCEPTION(choose(model(), whole, mode, 4), abi::StatusError, [](const abi::StatusError& e) {
+      return std::string(e.what()).find("2 ranks train in mode resident only") != std::string::npos;
+    });
+}
+
 BOOST_AUTO_TEST_CASE(an_unknown_mode_is_rejected_with_a_suggestion) {
   try {
     choose(model(), run_of(0), "residnet", 1);

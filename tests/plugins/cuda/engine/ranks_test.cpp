@@ -10,8 +10,7 @@
 #include <cmath>
 
 #include "plugins/cuda/common/nccl_library.hpp"
-#include "tests/plugins/cuda/engine/engine_fixture.hpp"
-#include "tests/support/rank_runs.hpp"
+#include "tests/plugins/cuda/engine/cuda_ranks.hpp"
 
 namespace trainhost {
 namespace {
@@ -20,20 +19,6 @@ using namespace test;
 
 /// As the fake NCCL in it under another name, which is another library for the loader of NCCL.
 #define OTHER_NAME_OF_ENGINE EMULATED_ENGINE_FOLDER "/../engines/cuda-cublas-13.so"
-
-/// The engine in a library, so that the fake NCCL in it is found by name.
-const Plugin& engine() {
-  static const Plugin p = [] {
-    ::setenv("FAKE_CUDA_DEVICES", "4", 0);
-    ::setenv("FAKE_CUDA_SMS", "4", 0);
-    ::setenv("TRAINHOST_NCCL", EMULATED_ENGINE, 1);
-    void* library = dlopen(EMULATED_ENGINE, RTLD_NOW | RTLD_LOCAL);
-    if (!library) throw std::runtime_error(dlerror());
-    const auto entry = reinterpret_cast<plugins::EngineEntry>(dlsym(library, "trainhost_cuda_engine"));
-    return Plugin(entry()->trainer, entry()->generate);
-  }();
-  return p;
-}
 
 /// Every model with every ZeRO stage; number of ranks, recomputation and precision go round.
 std::vector<RankCase> rank_cases() {
@@ -55,20 +40,6 @@ std::vector<RankCase> rank_cases() {
     for (std::uint32_t zero : {0u, 2u}) all.push_back({small_models()[1], 3, zero, Recompute::kNone, o});
   return all;
 }
-
-struct CudaRank : CudaHost {
-  explicit CudaRank(std::uint32_t number) : CudaHost("resident"), number_(number) {}
-  static const Plugin& plugin() { return engine(); }
-  std::int32_t device_number() const { return static_cast<std::int32_t>(number_); }
-  std::uint64_t used() const { return static_cast<std::uint64_t>(device_peak); }
-  std::uint64_t planned(const ModelSpec& m, const RunSpec& run) const {
-    const step::Program program = step::build_program(m, run, cuda::choose(m, run, mode, 2, 4).traits);
-    return placement::place(program).of(Tier::kDevice).arena_bytes;
-  }
-
- private:
-  std::uint32_t number_;
-};
 
 BOOST_AUTO_TEST_SUITE(cuda_ranks)
 
@@ -131,14 +102,6 @@ BOOST_DATA_TEST_CASE(initial_weights_do_not_depend_on_the_ranks, boost::unit_tes
   for (const Tensors& of_rank : many) BOOST_TEST((of_rank == one[0]));
 }
 
-/// A step of the case on one rank; th_status and message.
-std::pair<th_status, std::string> refused_step(PluginSession& session, const RankCase& c,
-                                               std::uint32_t ranks) {
-  const std::size_t n = std::size_t{kSequences} * c.model.seq / ranks;
-  const std::uint64_t vocab = c.model.spec.vocab;
-  return refusal([&] { session.step(random_tokens(n, vocab, 1), random_targets(n, vocab, 2), 1e-3, 0); });
-}
-
 // Under ZeRO 1 and 2 the gathered shards make all copies of a weight equal again.
 BOOST_DATA_TEST_CASE(a_value_that_is_not_finite_stops_the_update_on_all_ranks,
                      boost::unit_test::data::make({0u, 3u}), zero) {
@@ -170,32 +133,6 @@ BOOST_AUTO_TEST_CASE(one_rank_that_is_cancelled_stops_all) {
   });
   for (th_status s : codes) BOOST_TEST(s == TH_E_CANCELLED);
 }
-
-/// What every rank says of a run that cannot be created; `device` of each.
-std::vector<std::pair<th_status, std::string>> refused_runs(const RankCase& c, std::vector<int> device,
-                                                            std::uint64_t timeout_ms = 60000) {
-  const auto ranks = static_cast<std::uint32_t>(device.size());
-  ThreadRanks together(ranks, timeout_ms);
-  std::vector<std::pair<th_status, std::string>> said(ranks);
-  together.each([&](std::uint32_t rank) {
-    CudaRank host(rank);
-    host.ranks = together.rank(rank);
-    said[rank] = refusal(
-        [&] { PluginSession session(engine(), host, c.model.spec, run_of(c, ranks, rank), device[rank]); });
-  });
-  return said;
-}
-
-/// A variable of the environment while the object exists.
-struct Variable {
-  Variable(const char* n, const char* value) : name(n) {
-    if (const char* text = std::getenv(n)) before = text;
-    ::setenv(n, value, 1);
-  }
-  ~Variable() { before.empty() ? ::unsetenv(name) : ::setenv(name, before.c_str(), 1); }
-  const char* name;
-  std::string before;
-};
 
 BOOST_AUTO_TEST_CASE(two_ranks_on_one_gpu_are_refused) {
   for (const auto& [code, message] : refused_runs({small_models()[0], 3, 0}, {0, 2, 2})) {
