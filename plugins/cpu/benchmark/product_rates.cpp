@@ -3,10 +3,13 @@
 //   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
 // Best of eight runs, alternating between the kernels. Set OPENBLAS_CORETYPE as the front end does
 // (plugins/cpu/front_end/core_type.cpp).
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -19,8 +22,24 @@ using namespace trainhost::cpu;
 
 namespace {
 
+/// Memory in huge pages, as the host's arena has (core/plugin/ledger.cpp).
+template <class T>
+struct HugePages {
+  using value_type = T;
+  static constexpr std::align_val_t kAlign{2u << 20};
+  T* allocate(std::size_t n) {
+    void* at = ::operator new(n * sizeof(T), kAlign);
+    ::madvise(at, n * sizeof(T), MADV_HUGEPAGE);  // only advice
+    return static_cast<T*>(at);
+  }
+  void deallocate(T* at, std::size_t) { ::operator delete(at, kAlign); }
+  friend bool operator==(HugePages, HugePages) { return true; }
+};
+template <class T>
+using Array = std::vector<T, HugePages<T>>;
+
 struct WorkspaceStorage final : Storage {
-  std::vector<float> floats;
+  Array<float> floats;
   void* at(step::BufferId) override { return floats.data(); }
 };
 
@@ -28,21 +47,22 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// FLOP/s of FMAs on registers, all threads.
+/// FLOP/s of FMAs on registers: the sum over the threads, each by its own clock.
 double fma_peak(ThreadPool& pool) {
   double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    std::vector<double> flops(pool.threads() * 8);
-    const double start = seconds();
+  for (int i = 0; i < 8; ++i) {
+    std::vector<double> rates(pool.threads() * 8);  // one cache line each
     pool.run(pool.threads(), [&](std::uint32_t t, std::uint32_t) {
       float sum = 0;
-      do flops[t * 8] += select_kernels().fma_loop(4096, &sum);
-      while (seconds() - start < 0.02);
+      double flops = 0, elapsed = 0;
+      const double start = seconds();
+      do flops += select_kernels().fma_loop(4096, &sum), elapsed = seconds() - start;
+      while (elapsed < 0.02);
+      rates[t * 8] = flops / elapsed;
     });
-    const double elapsed = seconds() - start;
     double sum = 0;
-    for (double f : flops) sum += f;
-    best = std::max(best, sum / elapsed);
+    for (double r : rates) sum += r;
+    best = std::max(best, sum);
   }
   return best;
 }
@@ -65,8 +85,8 @@ void forward(OpContext& ctx, const Shape& s, const Bf16* x, const Bf16* w, Bf16*
 
 template <class T>
 void measure(OpContext& ctx, const Shape& s, T value, double best[3]) {
-  std::vector<T> x(s.tokens * s.k, value), w(s.n * s.k, value), y(s.tokens * s.n, value);
-  std::vector<float> g(s.n * s.k);
+  Array<T> x(s.tokens * s.k, value), w(s.n * s.k, value), y(s.tokens * s.n, value);
+  Array<float> g(s.n * s.k);
   for (int part = 0; part < 3; ++part) {
     const double start = seconds();
     if (part == 0) forward(ctx, s, x.data(), w.data(), y.data());
@@ -89,11 +109,13 @@ int main(int argc, char** argv) {
   m.vocab = 32000, m.hidden = 768, m.intermediate = 2048, m.heads = m.kv_heads = 12, m.head_dim = 64;
   program.run.seq_len = 1024, program.run.micro_batch = 2, program.traits.threads = threads;
   WorkspaceStorage space;
-  for (DType t : {DType::kF32, DType::kBF16}) {
-    program.run.compute = t;
-    space.floats.resize(std::max<std::size_t>(space.floats.size(),
-                                              workspace_floats(m, program.run, program.traits) + (1u << 21)));
-  }
+  program.buffers.emplace_back().role = "workspace";
+  // More than the plan: the shapes below are not all those of this model.
+  const auto plan_workspace = [&](DType compute) {
+    program.run.compute = compute;
+    program.buffers[0].rows = workspace_floats(m, program.run, program.traits) + (1u << 21);
+    space.floats.resize(std::max<std::size_t>(space.floats.size(), program.buffers[0].rows));
+  };
   ThreadPool pool(threads);
   std::size_t tables = 0;
   const Bf16Kernels* const* bf16 = runnable_bf16_kernels(&tables);
@@ -110,7 +132,7 @@ int main(int argc, char** argv) {
       if (packed && !packed->native && packed != &select_bf16_kernels() &&
           (packed->name != std::string(select_kernels().name) || std::getenv("TRAINHOST_CPU_ISA")))
         continue;
-      program.run.compute = packed ? DType::kBF16 : DType::kF32;
+      plan_workspace(packed ? DType::kBF16 : DType::kF32);
       OpContext ctx{program, space, pool, select_kernels(), {}, {}, 0, packed, own};
       double best[3] = {1e9, 1e9, 1e9};
       for (int rep = 0; rep < 8; ++rep)
