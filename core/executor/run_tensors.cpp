@@ -19,9 +19,15 @@ bool has_tensor_ranks(const step::Program& p) {
   return p.run.mode != RunMode::kInference && p.run.parallel.tensor > 1;
 }
 
-/// Reads f32 values for RankOperations::gather().
-auto copy_of(const float* own) {
-  return [own](std::uint64_t first, std::uint64_t count, float* to) { std::copy_n(own + first, count, to); };
+/// Reads values of a weight, f32 or bf16, for RankOperations::gather().
+auto copy_of(const void* own, DType type) {
+  return [own, type](std::uint64_t first, std::uint64_t count, float* to) {
+    if (type == DType::kBF16)
+      std::transform(static_cast<const std::uint16_t*>(own) + first,
+                     static_cast<const std::uint16_t*>(own) + first + count, to, f32_from_bf16);
+    else
+      std::copy_n(static_cast<const float*>(own) + first, count, to);
+  };
 }
 
 /// Calls f(element of the part, values) for what a piece of a whole tensor has of a part of it, in order.
@@ -106,9 +112,19 @@ void Tensors::store_weight(std::size_t tensor, std::uint64_t first, std::span<co
   }
 }
 
-Tensors::F32Weight Tensors::f32_weight(const step::Param& p) const {
-  const bool rounded = program_[p.weight].dtype != DType::kF32;
-  const step::BufferId from = rounded ? p.master : p.weight;
+void Tensors::Present::for_values(const std::function<void(std::uint64_t, std::span<const float>)>& f) const {
+  if (type == DType::kF32) return f(first, {static_cast<const float*>(to), count});
+  std::array<float, 4096> values;
+  for (std::uint64_t done = 0; done < count; done += values.size()) {
+    const std::uint64_t n = std::min<std::uint64_t>(values.size(), count - done);
+    copy_of(to, type)(done, n, values.data());
+    f(first + done, {values.data(), n});
+  }
+}
+
+Tensors::SavedWeight Tensors::saved_weight(const step::Param& p) const {
+  const bool frozen = p.grad == step::kNoBuffer, rounded = program_[p.weight].dtype != DType::kF32;
+  const step::BufferId from = rounded && !frozen ? p.master : p.weight;
   // With ZeRO a rank without elements of a small parameter has no master copy of it.
   return {from, from == step::kNoBuffer || program_[from].whole > 0};
 }
@@ -125,12 +141,12 @@ void Tensors::read_weight(std::size_t tensor,
                           }},
                          to);
   }
-  const auto [from, sharded] = f32_weight(*param);
-  if (!sharded && !divided) {
-    const Present all = present(tensor, from);
-    return to(0, {all.f32(), all.count});
-  }
-  ranks_.gather({whole_[tensor], param->weight, offset, sharded, copy_of(storage_.f32(from))}, to);
+  const auto [from, sharded] = saved_weight(*param);
+  if (!sharded && !divided) return present(tensor, from).for_values(to);
+  const bool absent = from == step::kNoBuffer;
+  ranks_.gather({whole_[tensor], param->weight, offset, sharded,
+                 copy_of(absent ? nullptr : storage_.at(from), absent ? DType::kF32 : program_[from].dtype)},
+                to);
 }
 
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
@@ -219,7 +235,7 @@ void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     if (!is_in_scope(program_.run, program_.tensor_infos[i], scope)) continue;
     const auto& [param, offset] = positions_[i];
-    const F32Weight from = f32_weight(*param);
+    const SavedWeight from = saved_weight(*param);
     const bool sharded = quantized_.contains(i) ? program_[param->weight].whole > 0 : from.sharded;
     const Shard own = elements_to_write(program_, whole_[i], sharded, param->weight, offset);
     if (own.count == 0) continue;
@@ -236,8 +252,7 @@ void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
       quantized_.read(i, send);
       continue;
     }
-    const Present here = present(i, from.buffer);
-    send(here.first, {here.f32(), here.count});
+    present(i, from.buffer).for_values(send);
   }
 }
 

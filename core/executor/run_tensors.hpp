@@ -1,6 +1,6 @@
 // The tensors of a run by checkpoint name: load, save and initialise. Every piece from the host is checked
-// before it is copied. For parameters in f32, or in bf16 with an f32 master copy, in memory that the CPU can
-// address. Checkpoints have f32: the master copy, and the numbers of 8-bit moments.
+// before it is copied. For parameters in f32, or in bf16 with an f32 master copy unless they are frozen, in
+// memory that the CPU can address. Pieces are f32: the master copy, and the numbers of 8-bit moments.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -48,19 +48,20 @@ class Tensors {
     void* to = nullptr;
     DType type = DType::kF32;
 
-    const float* f32() const { return static_cast<const float*>(to); }
+    /// Calls f(element of the rank's part, values) for all of them, in order.
+    void for_values(const std::function<void(std::uint64_t first, std::span<const float> values)>& f) const;
     /// Stores values from element `at` of the rank's part on, all of them present, in this type.
     void store(std::uint64_t at, std::span<const float> values) const;
   };
   /// In the buffer of the weight, or in that of its master copy.
   Present present(std::size_t tensor, step::BufferId buffer);
-  /// The f32 values of a weight: the weight itself or its master copy. kNoBuffer on a rank that has no
-  /// element of a master copy that the ranks divide.
-  struct F32Weight {
+  /// The values of a weight that a checkpoint has: its master copy, or the weight itself, in f32, or in bf16
+  /// if it is frozen. kNoBuffer on a rank that has no element of a master copy that the ranks divide.
+  struct SavedWeight {
     step::BufferId buffer;
     bool sharded;
   };
-  F32Weight f32_weight(const step::Param& p) const;
+  SavedWeight saved_weight(const step::Param& p) const;
   /// Stores elements of the rank's part of a tensor, from `first` on, where this rank has them: in the weight
   /// and in its master copy.
   void store_weight(std::size_t tensor, std::uint64_t first, std::span<const float> values);

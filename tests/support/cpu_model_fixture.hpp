@@ -51,12 +51,14 @@ class CpuModelFixture {
       const reference::Vec& v = w.at(program.tensor_infos[tensor].name);
       if (quantized->contains(tensor))
         return quantized->load(tensor, 0, std::vector<float>(v.begin(), v.end()));
-      const bool master = p.master != step::kNoBuffer;
-      float* to = static_cast<float*>(storage->at(master ? p.master : p.weight)) + first;
-      for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
-      if (!master) return;
+      if (p.master != step::kNoBuffer || !is_bf16(p.weight)) {
+        float* to =
+            static_cast<float*>(storage->at(p.master != step::kNoBuffer ? p.master : p.weight)) + first;
+        for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
+      }
+      if (!is_bf16(p.weight)) return;
       auto* rounded = static_cast<std::uint16_t*>(storage->at(p.weight)) + first;
-      for (std::size_t i = 0; i < v.size(); ++i) rounded[i] = bf16_from_f32(to[i]);
+      for (std::size_t i = 0; i < v.size(); ++i) rounded[i] = bf16_from_f32(static_cast<float>(v[i]));
     });
   }
   reference::Weights read(step::BufferId step::Param::*which = &step::Param::weight) {
@@ -71,6 +73,11 @@ class CpuModelFixture {
       const step::BufferId b =
           which == &step::Param::weight && p.master != step::kNoBuffer ? p.master : p.*which;
       if (b == step::kNoBuffer) return;  // of a frozen parameter
+      if (is_bf16(b)) {                  // a frozen weight
+        const auto* stored = static_cast<const std::uint16_t*>(storage->at(b)) + first;
+        for (std::uint64_t i = 0; i < t.elements(); ++i) out[t.name].push_back(f32_from_bf16(stored[i]));
+        return;
+      }
       const float* from = static_cast<const float*>(storage->at(b)) + first;
       out[t.name].assign(from, from + t.elements());
     });
@@ -104,6 +111,7 @@ class CpuModelFixture {
   std::unique_ptr<executor::QuantizedTensors> quantized;
 
  private:
+  bool is_bf16(step::BufferId b) const { return program[b].dtype == DType::kBF16; }
   /// The values of the tensor that begins at this element of a parameter in NF4.
   reference::Vec dequantized(const step::Param& p, std::uint64_t first) {
     const step::QuantizedParam q = step::quantized_param(program, p);

@@ -80,7 +80,7 @@ void forward(OpContext& ctx, const Shape& s, const float* x, const float* w, flo
   product_with_weight(ctx, Right::kTransposed, s.tokens, s.n, s.k, x, w, false, y, [](Range, Range) {});
 }
 void forward(OpContext& ctx, const Shape& s, const Bf16* x, const Bf16* w, Bf16* y) {
-  bf16_product(ctx, s.tokens, s.n, s.k, {x, s.k, false}, {w, s.k, false}, nullptr, nullptr, y);
+  bf16_product(ctx, s.tokens, s.n, s.k, {x, s.k, false}, {w, s.k, false}, {y, s.n});
 }
 
 template <class T>

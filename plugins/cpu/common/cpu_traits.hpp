@@ -11,9 +11,9 @@ namespace trainhost::cpu {
 inline constexpr const char* kId = "cpu";
 inline constexpr const char* kVersion = "0.1.0";
 
-/// True if weights and activations of the run are stored in bf16: a bf16 run that trains all weights, not
-/// tensor-parallel. Other bf16 runs (adapters, frozen weights, tensor parallelism, inference) store f32 and
-/// round the operands of products.
+/// True if weights and activations of the run are stored in bf16: a bf16 run that trains and is not
+/// tensor-parallel. Other bf16 runs (tensor parallelism, inference) store f32 and round the operands of
+/// products.
 bool stores_bf16(const RunSpec& run);
 
 /// Traits for a run: arena alignment, head chunk, attention tiles, slots, workspace. threads = 0:

@@ -87,20 +87,26 @@ inline std::vector<Linear> linears(const ModelSpec& m, const RunSpec& r, const T
   for (const AdapterBlocks& b : different_adapter_blocks(m, r)) all.push_back({b.inner(), b.inputs, t});
   return all;
 }
-/// Floats that the products with B of the adapters use: one packed block, or a copy of u
-/// (engine/ops_lora.cpp).
-inline std::uint64_t lora_floats(const ModelSpec& m, const RunSpec& r) {
+/// Floats that the products with B of the adapters use (engine/ops_lora.cpp). In f32 one packed block of B,
+/// or a copy of u; where bf16 is stored, the blocks of the products and the sums of a gradient.
+inline std::uint64_t lora_floats(const ModelSpec& m, const RunSpec& r, bool f32_storage) {
+  const std::uint64_t t = r.tokens_per_micro_batch();
   std::uint64_t most = 0;
   for (const AdapterBlocks& blocks : different_adapter_blocks(m, r)) {
-    most = std::max(most, blocks.inner() * r.tokens_per_micro_batch());
-    for (const AdapterBlock& b : blocks.all()) most = std::max(most, packed_floats(b.outputs, blocks.rank));
+    const std::uint64_t rank = blocks.rank;
+    if (f32_storage) most = std::max(most, blocks.inner() * t);
+    for (const AdapterBlock& b : blocks.all())
+      most = f32_storage ? std::max(most, packed_floats(b.outputs, rank))
+                         : std::max({most, max_bf16_block_floats(t, b.outputs, rank),
+                                     max_bf16_block_floats(t, rank, b.outputs),
+                                     max_bf16_block_floats(b.outputs, rank, t) + b.outputs * rank});
   }
   return most;
 }
 /// Floats of the shared part: the maximum over all weights, because it is used by one product at a time.
 /// Rounded up to 16 floats, one cache line.
 inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
-  std::uint64_t most = lora_floats(m, r);
+  std::uint64_t most = lora_floats(m, r, p.f32_storage);
   for (const Linear& l : linears(m, r, p)) {
     if (r.compute == DType::kBF16)  // blocks of both operands of y, dx and the weight's gradient
       most = std::max({most, max_bf16_block_floats(l.tokens, l.n, l.k),

@@ -117,7 +117,7 @@ void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_
 // Sums are f32 until the last inner block: with one, in the thread's workspace, else those of the whole block
 // in the shared one.
 void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
-                  Bf16Operand b, const Bf16* bias, const Bf16* residual, Bf16* c) {
+                  Bf16Operand b, const Bf16Result& to) {
   const Bf16Blocks size = bf16_blocks(m, n, k);
   float* const block = ctx.shared_workspace() + size.left_floats() + size.right_floats();
   assert(kBf16Spare + ctx.bf16->tile_rows * ctx.bf16->tile_cols <= kProductWork);
@@ -128,9 +128,10 @@ void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_
     float* const sums = one ? spare + kBf16Spare : block + t.row * ld + t.col;
     ctx.bf16->multiply(t.rows.size(), t.cols.size(), t.inner, t.left, t.right, !t.first, sums, ld, spare);
     if (!t.last) return;
-    const std::uint64_t at = t.rows.begin * n + t.cols.begin;
-    ctx.kernels.store_sums(t.rows.size(), t.cols.size(), sums, ld, bias ? bias + t.cols.begin : nullptr,
-                           residual ? residual + at : nullptr, c + at, n);
+    const std::uint64_t at = t.rows.begin * to.ld + t.cols.begin;
+    ctx.kernels.store_sums(t.rows.size(), t.cols.size(), sums, ld, to.scale,
+                           to.bias ? to.bias + t.cols.begin : nullptr,
+                           to.residual ? to.residual + at : nullptr, to.c + at, to.ld);
   });
 }
 

@@ -31,8 +31,16 @@ struct TileHook {
 /// C[m,n] (= or +=) A[m,k] B[n,k]^T; C has rows of n. Uses the shared workspace (workspace.hpp).
 void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
                   Bf16Operand b, bool add, float* c, TileHook before = {});
-/// C = A B^T (+ bias) (+ residual), rounded. bias [n] and residual [m,n] may be null; residual may be c.
+/// Where a rounded result goes: c[m,n] = scale * sums (+ bias) (+ residual). bias [n] and residual may be
+/// null; residual may be c. c and residual have rows of ld elements.
+struct Bf16Result {
+  Bf16* c;
+  std::uint64_t ld;
+  const Bf16 *bias = nullptr, *residual = nullptr;
+  float scale = 1.0f;
+};
+/// The result of A B^T.
 void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
-                  Bf16Operand b, const Bf16* bias, const Bf16* residual, Bf16* c);
+                  Bf16Operand b, const Bf16Result& to);
 
 }  // namespace trainhost::cpu

@@ -1,10 +1,11 @@
-// DoRA: the factors m / norm of the outputs of a product, and the product with them, forward and backward. In
-// f32 also in a bf16 run; norms are summed in double. The parts of the work depend only on the shapes, so the
-// bits do not depend on the number of threads.
+// DoRA: the factors m / norm of the outputs of a product, and the product with them, forward and backward.
+// Factors are f32 also in a bf16 run; norms are summed in double. The parts of the work depend only on the
+// shapes, so the bits do not depend on the number of threads.
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "core/base/bf16.hpp"
 #include "core/model/adapters.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
@@ -24,20 +25,25 @@ std::uint32_t tasks_of(std::uint64_t whole, std::uint64_t each) {
 
 /// Squared norms of the rows of W + scale * B A, of the outputs [first, first + rows) of a block.
 struct AdaptedRows {
-  const float *w, *a, *b;
+  step::BufferId w, a, b;
   const AdapterBlocks& blocks;
 
   /// Calls f(output of the product, row of B, squared norm) for every adapted output, on the threads.
   template <class F>
   void for_squares(OpContext& ctx, F&& f) const {
+    ctx.by_storage([&](auto stored) { for_squares_of<decltype(stored)>(ctx, f); });
+  }
+  template <class T, class F>
+  void for_squares_of(OpContext& ctx, F& f) const {
     const std::uint64_t k = blocks.inputs, rank = blocks.rank;
+    const T *weight = ctx.at<T>(w), *left = ctx.at<T>(b), *right = ctx.at<T>(a);
     for (const AdapterBlock& block : blocks.all())
       ctx.pool.run(tasks_of(block.outputs, kRows), [&](std::uint32_t i, std::uint32_t) {
         const std::uint64_t first = i * kRows, rows = std::min(kRows, block.outputs - first);
         std::array<double, kRows> squares;
-        ctx.kernels.adapted_squares(rows, k, rank, w + (block.output_column + first) * k,
-                                    a + block.inner_column * k, b + (block.first_row_of_b + first) * rank,
-                                    static_cast<float>(blocks.scale), squares.data());
+        ctx.rows<T>().adapted_squares(
+            rows, k, rank, weight + (block.output_column + first) * k, right + block.inner_column * k,
+            left + (block.first_row_of_b + first) * rank, static_cast<float>(blocks.scale), squares.data());
         for (std::uint64_t r = 0; r < rows; ++r)
           f(block.output_column + first + r, block.first_row_of_b + first + r, squares[r]);
       });
@@ -51,65 +57,43 @@ void set_factors(double squares, double magnitude, float& factor, float& inverse
   inverse = norm > 0 ? static_cast<float>(1.0 / norm) : 0.0f;
 }
 
-}  // namespace
-
-void run_dora_scale(OpContext& ctx, const step::Op& op) {
-  const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_scale::kMagnitude]);
-  const float* magnitude = ctx.f32(op[dora_scale::kMagnitude]);
-  float *factor = ctx.f32(op[dora_scale::kScale]), *inverse = factor + blocks.width;
-  std::fill_n(factor, blocks.width, 1.0f), std::fill_n(inverse, blocks.width, 0.0f);
-  const AdaptedRows rows{ctx.f32(op[dora_scale::kWeight]), ctx.f32(op[dora_scale::kA]),
-                         ctx.f32(op[dora_scale::kB]), blocks};
-  rows.for_squares(ctx, [&](std::uint64_t output, std::uint64_t row, double squares) {
-    set_factors(squares, magnitude[row], factor[output], inverse[output]);
-  });
+/// Element i of the magnitudes.
+float magnitude_of(OpContext& ctx, step::BufferId magnitude, std::uint64_t i) {
+  if (!ctx.stores_bf16()) return ctx.f32(magnitude)[i];
+  return f32_from_bf16(ctx.at<Bf16>(magnitude)[i]);
 }
 
-void run_dora_squares(OpContext& ctx, const step::Op& op) {
-  const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_squares::kB]);
-  float* out = ctx.f32(op[dora_squares::kSquares]);
-  const AdaptedRows rows{ctx.f32(op[dora_squares::kWeight]), ctx.f32(op[dora_squares::kA]),
-                         ctx.f32(op[dora_squares::kB]), blocks};
-  rows.for_squares(ctx, [&](std::uint64_t output, std::uint64_t, double squares) {
-    out[output] = static_cast<float>(squares);
-  });
-}
-
-void run_dora_factors(OpContext& ctx, const step::Op& op) {
-  const std::uint64_t outputs = ctx.buffer(op[dora_factors::kSquares]).cols;
-  const float *squares = ctx.f32(op[dora_factors::kSquares]),
-              *magnitude = ctx.f32(op[dora_factors::kMagnitude]);
-  float *factor = ctx.f32(op[dora_factors::kScale]), *inverse = factor + outputs;
-  for (std::uint64_t i = 0; i < outputs; ++i) set_factors(squares[i], magnitude[i], factor[i], inverse[i]);
-}
-
-void run_dora(OpContext& ctx, const step::Op& op) {
+template <class T>
+void dora_rows(OpContext& ctx, const step::Op& op) {
   const std::uint64_t cols = ctx.buffer(op[dora::kUnscaled]).cols;
-  const float *x = ctx.f32(op[dora::kUnscaled]), *factor = ctx.f32(op[dora::kScale]),
-              *bias = ctx.f32(op[dora::kBias]), *residual = ctx.f32(op[dora::kResidual]);
-  float* y = ctx.f32(op[dora::kY]);
+  const float* factor = ctx.f32(op[dora::kScale]);
+  const T *x = ctx.at<T>(op[dora::kUnscaled]), *bias = ctx.at<T>(op[dora::kBias]),
+          *residual = ctx.at<T>(op[dora::kResidual]);
+  T* y = ctx.at<T>(op[dora::kY]);
   const bool added = op[dora::kAdded] != step::kNoBuffer;
   if (added) residual = y;
   ctx.over_rows(ctx.step.rows, cols, [&](std::uint64_t first, std::uint64_t rows) {
-    ctx.kernels.dora(rows, cols, x + first * cols, factor, added ? 1.0f : 0.0f, bias,
-                     residual ? residual + first * cols : nullptr, y + first * cols);
+    ctx.rows<T>().dora(rows, cols, x + first * cols, factor, added ? 1.0f : 0.0f, bias,
+                       residual ? residual + first * cols : nullptr, y + first * cols);
   });
 }
 
 // A task has columns of all rows, so the sums of a magnitude's gradient need no partial results.
-void run_dora_bwd(OpContext& ctx, const step::Op& op) {
+template <class T>
+void dora_bwd_columns(OpContext& ctx, const step::Op& op) {
   const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_bwd::kGradMagnitude]);
   const std::uint64_t width = blocks.width;
-  const float *dy = ctx.f32(op[dora_bwd::kDy]), *factor = ctx.f32(op[dora_bwd::kScale]),
-              *inverse = factor + width;
-  float *x = ctx.f32(op[dora_bwd::kUnscaled]), *grad = ctx.f32(op[dora_bwd::kGradMagnitude]);
+  const T* dy = ctx.at<T>(op[dora_bwd::kDy]);
+  const float *factor = ctx.f32(op[dora_bwd::kScale]), *inverse = factor + width;
+  T* x = ctx.at<T>(op[dora_bwd::kUnscaled]);
+  float* grad = ctx.f32(op[dora_bwd::kGradMagnitude]);
   const bool drops = op.outs > dora_bwd::kDProduct.slot, overwrite = ctx.overwrite(op);
-  float* product = drops ? ctx.f32(op[dora_bwd::kDProduct]) : nullptr;
+  T* product = drops ? ctx.at<T>(op[dora_bwd::kDProduct]) : nullptr;
   ctx.pool.run(tasks_of(width, kColumns), [&](std::uint32_t i, std::uint32_t) {
     const std::uint64_t first = i * kColumns, last = std::min(width, first + kColumns);
     std::array<float, kColumns> sums{};
-    ctx.kernels.dora_bwd(ctx.step.rows, last - first, width, dy + first, x + first, factor + first,
-                         product ? product + first : nullptr, sums.data());
+    ctx.rows<T>().dora_bwd(ctx.step.rows, last - first, width, dy + first, x + first, factor + first,
+                           product ? product + first : nullptr, sums.data());
     for (const AdapterBlock& b : blocks.all()) {
       const std::uint64_t end = std::min(last, b.output_column + b.outputs);
       for (std::uint64_t c = std::max(first, b.output_column); c < end; ++c) {
@@ -118,6 +102,44 @@ void run_dora_bwd(OpContext& ctx, const step::Op& op) {
       }
     }
   });
+}
+
+}  // namespace
+
+void run_dora_scale(OpContext& ctx, const step::Op& op) {
+  const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_scale::kMagnitude]);
+  const step::BufferId magnitude = op[dora_scale::kMagnitude];
+  float *factor = ctx.f32(op[dora_scale::kScale]), *inverse = factor + blocks.width;
+  std::fill_n(factor, blocks.width, 1.0f), std::fill_n(inverse, blocks.width, 0.0f);
+  const AdaptedRows rows{op[dora_scale::kWeight], op[dora_scale::kA], op[dora_scale::kB], blocks};
+  rows.for_squares(ctx, [&](std::uint64_t output, std::uint64_t row, double squares) {
+    set_factors(squares, magnitude_of(ctx, magnitude, row), factor[output], inverse[output]);
+  });
+}
+
+void run_dora_squares(OpContext& ctx, const step::Op& op) {
+  const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_squares::kB]);
+  float* out = ctx.f32(op[dora_squares::kSquares]);
+  const AdaptedRows rows{op[dora_squares::kWeight], op[dora_squares::kA], op[dora_squares::kB], blocks};
+  rows.for_squares(ctx, [&](std::uint64_t output, std::uint64_t, double squares) {
+    out[output] = static_cast<float>(squares);
+  });
+}
+
+void run_dora_factors(OpContext& ctx, const step::Op& op) {
+  const std::uint64_t outputs = ctx.buffer(op[dora_factors::kSquares]).cols;
+  const float* squares = ctx.f32(op[dora_factors::kSquares]);
+  float *factor = ctx.f32(op[dora_factors::kScale]), *inverse = factor + outputs;
+  for (std::uint64_t i = 0; i < outputs; ++i)
+    set_factors(squares[i], magnitude_of(ctx, op[dora_factors::kMagnitude], i), factor[i], inverse[i]);
+}
+
+void run_dora(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { dora_rows<decltype(stored)>(ctx, op); });
+}
+
+void run_dora_bwd(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { dora_bwd_columns<decltype(stored)>(ctx, op); });
 }
 
 }  // namespace trainhost::cpu

@@ -63,8 +63,7 @@ double loss_of_parts(const Kernels& kernels, const Head<float>& c, std::uint64_t
 
 // logits[rows, V] = hf[first.., H] w^T
 void chunk_logits(OpContext& ctx, const Head<Bf16>& c, std::uint64_t first, std::uint64_t rows) {
-  bf16_product(ctx, rows, c.v, c.h, {c.hf + first * c.h, c.h, false}, {c.w, c.h, false}, nullptr, nullptr,
-               c.logits);
+  bf16_product(ctx, rows, c.v, c.h, {c.hf + first * c.h, c.h, false}, {c.w, c.h, false}, {c.logits, c.v});
 }
 void chunk_logits(OpContext& ctx, const Head<float>& c, std::uint64_t first, std::uint64_t rows) {
   product_with_weight(ctx, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, false, c.logits,

@@ -16,7 +16,7 @@ namespace {
 // y = x w^T (+ bias) (+ residual)
 void linear_forward(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const Bf16* x,
                     const Bf16* w, const Bf16* bias, const Bf16* residual, Bf16* y) {
-  bf16_product(ctx, m, n, k, {x, k, false}, {w, k, false}, bias, residual, y);
+  bf16_product(ctx, m, n, k, {x, k, false}, {w, k, false}, {y, n, bias, residual});
 }
 void linear_forward(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* x,
                     const float* w, const float* bias, const float* residual, float* y) {
@@ -58,12 +58,18 @@ void run_linear_dx(OpContext& ctx, const step::Op& op) {
   });
 }
 
-// In programs of adapters alone, whose activations are f32 (stores_bf16()).
 void run_linear_dx_add(OpContext& ctx, const step::Op& op) {
   const step::Buffer& wb = ctx.buffer(op[linear_dx_add::kWeight]);
-  product_with_weight(ctx, Right::kPlain, ctx.step.rows, wb.cols, wb.rows, ctx.f32(op[linear_dx_add::kDy]),
-                      ctx.f32(op[linear_dx_add::kWeight]), true, ctx.f32(op[linear_dx_add::kDx]),
-                      [](Range, Range) {});
+  const std::uint64_t m = ctx.step.rows, n = wb.rows, k = wb.cols;
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    const T *dy = ctx.at<T>(op[linear_dx_add::kDy]), *w = ctx.at<T>(op[linear_dx_add::kWeight]);
+    T* dx = ctx.at<T>(op[linear_dx_add::kDx]);
+    if constexpr (std::is_same_v<T, float>)
+      product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, true, dx, [](Range, Range) {});
+    else
+      bf16_product(ctx, m, k, n, {dy, n, false}, {w, k, true}, {dx, k, nullptr, dx});
+  });
 }
 
 // The bias gradient is a sum over tokens as well, with a few columns per task.

@@ -1,8 +1,10 @@
-// B of low-rank adapters: y += scale * u B^T and its gradients, in f32 also in a bf16 run. u = x A^T and the
-// gradients of A and x are products like those of other weights (ops_linear.cpp). The blocks of a product
-// read and write parts of rows, so the small products are used with leading dimensions; the scale is
-// multiplied into the operand that is packed or copied to the workspace, which is the smallest one.
+// B of low-rank adapters: y += scale * u B^T and its gradients. u = x A^T and the gradients of A and x are
+// products like those of other weights (ops_linear.cpp). The blocks of a product read and write parts of
+// rows. In f32 the small products are used with leading dimensions; the scale is multiplied into the operand
+// that is packed or copied to the workspace, which is the smallest one. Where bf16 is stored, sums are
+// multiplied by the scale before they are rounded or added to a gradient.
 #include <algorithm>
+#include <cassert>
 
 #include "core/model/adapters.hpp"
 #include "core/step/operands.hpp"
@@ -48,9 +50,7 @@ void product_of_rows(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint
   });
 }
 
-}  // namespace
-
-void run_lora_b(OpContext& ctx, const step::Op& op) {
+void lora_b_f32(OpContext& ctx, const step::Op& op) {
   const Lora l = lora_of(ctx, op[lora_b::kWeight]);
   const float *u = ctx.f32(op[lora_b::kU]), *w = ctx.f32(op[lora_b::kWeight]);
   float *y = ctx.f32(op[lora_b::kY]), *packed = ctx.shared_workspace();
@@ -63,7 +63,7 @@ void run_lora_b(OpContext& ctx, const step::Op& op) {
   }
 }
 
-void run_lora_b_dx(OpContext& ctx, const step::Op& op) {
+void lora_b_dx_f32(OpContext& ctx, const step::Op& op) {
   const Lora l = lora_of(ctx, op[lora_b_dx::kWeight]);
   const float *dy = ctx.f32(op[lora_b_dx::kDy]), *w = ctx.f32(op[lora_b_dx::kWeight]);
   float *du = ctx.f32(op[lora_b_dx::kDu]), *packed = ctx.shared_workspace();
@@ -78,7 +78,7 @@ void run_lora_b_dx(OpContext& ctx, const step::Op& op) {
 
 // The rows of a block of B are divided among the threads; every task sums over all tokens, so the bits do not
 // depend on the number of threads.
-void run_lora_b_dw(OpContext& ctx, const step::Op& op) {
+void lora_b_dw_f32(OpContext& ctx, const step::Op& op) {
   const Lora l = lora_of(ctx, op[lora_b_dw::kGradWeight]);
   const std::uint64_t m = ctx.step.rows;
   const float *dy = ctx.f32(op[lora_b_dw::kDy]), *u = ctx.f32(op[lora_b_dw::kU]);
@@ -98,6 +98,60 @@ void run_lora_b_dw(OpContext& ctx, const step::Op& op) {
                           ctx.worker_workspace(worker));
     });
   }
+}
+
+void lora_b_bf16(OpContext& ctx, const step::Op& op) {
+  const Lora l = lora_of(ctx, op[lora_b::kWeight]);
+  const Bf16 *u = ctx.at<Bf16>(op[lora_b::kU]), *w = ctx.at<Bf16>(op[lora_b::kWeight]);
+  Bf16* y = ctx.at<Bf16>(op[lora_b::kY]);
+  for (const AdapterBlock& b : l.blocks.all()) {
+    Bf16* const to = y + b.output_column;
+    bf16_product(ctx, ctx.step.rows, b.outputs, l.rank, {u + b.inner_column, l.inner, false},
+                 {w + b.first_row_of_b * l.rank, l.rank, false}, {to, l.width, nullptr, to, l.scale});
+  }
+}
+
+void lora_b_dx_bf16(OpContext& ctx, const step::Op& op) {
+  const Lora l = lora_of(ctx, op[lora_b_dx::kWeight]);
+  const Bf16 *dy = ctx.at<Bf16>(op[lora_b_dx::kDy]), *w = ctx.at<Bf16>(op[lora_b_dx::kWeight]);
+  Bf16* du = ctx.at<Bf16>(op[lora_b_dx::kDu]);
+  for (const AdapterBlock& b : l.blocks.all())
+    bf16_product(ctx, ctx.step.rows, l.rank, b.outputs, {dy + b.output_column, l.width, false},
+                 {w + b.first_row_of_b * l.rank, l.rank, true},
+                 {du + b.inner_column, l.inner, nullptr, nullptr, l.scale});
+}
+
+// The sums stand in the workspace behind the packed operands (workspace.hpp) until they are scaled.
+void lora_b_dw_bf16(OpContext& ctx, const step::Op& op) {
+  const Lora l = lora_of(ctx, op[lora_b_dw::kGradWeight]);
+  const Bf16 *dy = ctx.at<Bf16>(op[lora_b_dw::kDy]), *u = ctx.at<Bf16>(op[lora_b_dw::kU]);
+  const bool overwrite = ctx.overwrite(op);
+  for (const AdapterBlock& b : l.blocks.all()) {
+    assert(max_bf16_block_floats(b.outputs, l.rank, ctx.program.run.tokens_per_micro_batch()) +
+               b.outputs * l.rank <=
+           shared_floats(ctx.model(), ctx.program.run, ctx.program.traits));
+    float* const grad = ctx.f32(op[lora_b_dw::kGradWeight]) + b.first_row_of_b * l.rank;
+    float* const sums = ctx.shared_workspace() +
+                        max_bf16_block_floats(b.outputs, l.rank, ctx.program.run.tokens_per_micro_batch());
+    bf16_product(ctx, b.outputs, l.rank, ctx.step.rows, {dy + b.output_column, l.width, true},
+                 {u + b.inner_column, l.inner, true}, false, sums);
+    ctx.over_rows(b.outputs, l.rank, [&](std::uint64_t first, std::uint64_t rows) {
+      for (std::uint64_t i = first * l.rank; i < (first + rows) * l.rank; ++i)
+        grad[i] = (overwrite ? 0.0f : grad[i]) + l.scale * sums[i];
+    });
+  }
+}
+
+}  // namespace
+
+void run_lora_b(OpContext& ctx, const step::Op& op) {
+  ctx.stores_bf16() ? lora_b_bf16(ctx, op) : lora_b_f32(ctx, op);
+}
+void run_lora_b_dx(OpContext& ctx, const step::Op& op) {
+  ctx.stores_bf16() ? lora_b_dx_bf16(ctx, op) : lora_b_dx_f32(ctx, op);
+}
+void run_lora_b_dw(OpContext& ctx, const step::Op& op) {
+  ctx.stores_bf16() ? lora_b_dw_bf16(ctx, op) : lora_b_dw_f32(ctx, op);
 }
 
 }  // namespace trainhost::cpu

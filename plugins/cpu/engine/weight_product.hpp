@@ -107,7 +107,7 @@ void row_product(OpContext& ctx, std::uint64_t n, std::uint64_t k, const T* x, c
       } else {
         float sums[kSums];
         ctx.rows<T>().gemv(count, k, w + j * k, x, false, sums);
-        ctx.kernels.store_sums(1, count, sums, count, bias ? bias + j : nullptr,
+        ctx.kernels.store_sums(1, count, sums, count, 1.0f, bias ? bias + j : nullptr,
                                residual ? residual + j : nullptr, y + j, count);
       }
     }
@@ -121,7 +121,7 @@ inline void input_gradient(OpContext& ctx, std::uint64_t m, std::uint64_t n, std
 }
 inline void input_gradient(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const Bf16* dy,
                            const Bf16* w, Bf16* dx) {
-  bf16_product(ctx, m, k, n, {dy, n, false}, {w, k, true}, nullptr, nullptr, dx);
+  bf16_product(ctx, m, k, n, {dy, n, false}, {w, k, true}, {dx, k});
 }
 
 /// Computes one task of a split: the tile task % tiles of the slot task / tiles. Slot 0 writes to grad, the

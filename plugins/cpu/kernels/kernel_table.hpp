@@ -108,6 +108,19 @@ struct RowKernels {
   void (*add)(std::uint64_t n, const T* src, float* dst);
   // y[j] = dot(w[j], x) (+ y[j] if add), for rows j of w[n, k]
   void (*gemv)(std::uint64_t n, std::uint64_t k, const T* w, const T* x, bool add, float* y);
+
+  // squares[r] = sum over k columns of (w[r] + scale * b[r] a)^2, in double. w: [rows, k], a: [rank, k],
+  // b: [rows, rank], packed.
+  void (*adapted_squares)(std::uint64_t rows, std::uint64_t k, std::uint64_t rank, const T* w, const T* a,
+                          const T* b, float scale, double* squares);
+  // y[r] = (factor - less) * x[r] (+ bias) (+ residual[r]), [rows, n], packed. bias and residual may be null;
+  // residual may be y.
+  void (*dora)(std::uint64_t rows, std::uint64_t n, const T* x, const float* factor, float less,
+               const T* bias, const T* residual, T* y);
+  // n columns of rows of ld elements: sums[n] += dy * x; product = (factor - 1) * dy, unless it is null; x =
+  // factor * dy.
+  void (*dora_bwd)(std::uint64_t rows, std::uint64_t n, std::uint64_t ld, const T* dy, T* x,
+                   const float* factor, T* product, float* sums);
 };
 
 struct Kernels : RowKernels<float> {
@@ -148,10 +161,10 @@ struct Kernels : RowKernels<float> {
   void (*widen)(std::uint64_t n, const Bf16* from, float* to);
   // to[n] = from[n], rounded to bfloat16, to nearest, ties to even
   void (*narrow)(std::uint64_t n, const float* from, Bf16* to);
-  // c[rows, cols] = sums (+ bias) (+ residual), rounded; bias [cols] and residual, with rows of ld as c, may
-  // be null.
+  // c[rows, cols] = scale * sums (+ bias) (+ residual), rounded; bias [cols] and residual, with rows of ld as
+  // c, may be null; residual may be c.
   void (*store_sums)(std::uint64_t rows, std::uint64_t cols, const float* sums, std::uint64_t ld_sums,
-                     const Bf16* bias, const Bf16* residual, Bf16* c, std::uint64_t ld);
+                     float scale, const Bf16* bias, const Bf16* residual, Bf16* c, std::uint64_t ld);
 
   // C[m,n] = A[m,k] B[k,n] (+ C if add), row-major; A is a[k,m] if `transposed`. work: kProductWork
   // floats.
@@ -188,19 +201,6 @@ struct Kernels : RowKernels<float> {
   // elements from the start of a block; table has 16 values, scales one per block.
   void (*dequantize_nf4)(std::uint64_t n, const unsigned char* codes, const float* table, const float* scales,
                          float* out);
-
-  // squares[r] = sum over k columns of (w[r] + scale * b[r] a)^2, in double. w: [rows, k], a: [rank, k],
-  // b: [rows, rank], packed.
-  void (*adapted_squares)(std::uint64_t rows, std::uint64_t k, std::uint64_t rank, const float* w,
-                          const float* a, const float* b, float scale, double* squares);
-  // y[r] = (factor - less) * x[r] (+ bias) (+ residual[r]), [rows, n], packed. bias and residual may be null;
-  // residual may be y.
-  void (*dora)(std::uint64_t rows, std::uint64_t n, const float* x, const float* factor, float less,
-               const float* bias, const float* residual, float* y);
-  // n columns of rows of ld floats: sums[n] += dy * x; product = (factor - 1) * dy, unless it is null; x =
-  // factor * dy.
-  void (*dora_bwd)(std::uint64_t rows, std::uint64_t n, std::uint64_t ld, const float* dy, float* x,
-                   const float* factor, float* product, float* sums);
 
   void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
   void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);

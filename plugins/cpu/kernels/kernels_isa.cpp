@@ -36,8 +36,11 @@ namespace TRAINHOST_KERNEL_SET {
 #include "plugins/cpu/kernels/bf16_by_f32.hpp"  // uses small_product.hpp
 
 // Of the templates the one whose arguments have the type of the table is chosen.
-#define TH_ROW_KERNELS \
-  { rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd, row_dots, cross_entropy, column_sums, add, gemv }
+#define TH_ROW_KERNELS                                                                                 \
+  {                                                                                                    \
+    rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd, row_dots, cross_entropy, column_sums, add, gemv, \
+        adapted_squares, dora, dora_bwd                                                                \
+  }
 extern const Kernels table;
 const Kernels table = {
     TH_ROW_KERNELS,
@@ -69,9 +72,6 @@ const Kernels table = {
     large_product,
     fma_loop,
     dequantize_nf4,
-    adapted_squares,
-    dora,
-    dora_bwd,
     adamw,
     sgd,
     sgd_momentum,

@@ -121,18 +121,14 @@ static void narrow(std::uint64_t n, const float* from, Bf16* to) {
 
 // A tile of sums with what is added to it.
 static void store_sums(std::uint64_t rows, std::uint64_t cols, const float* sums, std::uint64_t ld_sums,
-                       const Bf16* bias, const Bf16* residual, Bf16* c, std::uint64_t ld) {
+                       float scale, const Bf16* bias, const Bf16* residual, Bf16* c, std::uint64_t ld) {
   for (std::uint64_t r = 0; r < rows; ++r, sums += ld_sums, c += ld) {
     for (std::uint64_t j = 0; j < cols; j += kLanes) {
       const std::uint64_t n = cols - j < kLanes ? cols - j : kLanes;
-      const bool whole = n == kLanes;
-      Vec v = whole ? load(sums + j) : load_part(sums + j, n);
-      if (bias) v += whole ? load(bias + j) : load_part(bias + j, n);
-      if (residual) v += whole ? load(residual + j) : load_part(residual + j, n);
-      if (whole)
-        store(c + j, v);
-      else
-        store_part(c + j, v, n);
+      Vec v = load_some(sums + j, n) * scale;
+      if (bias) v += load_some(bias + j, n);
+      if (residual) v += load_some(residual + j, n);
+      store_some(c + j, v, n);
     }
     if (residual) residual += ld;
   }

@@ -125,6 +125,19 @@ TH_INLINE void store_part(Bf16* p, Vec v, std::uint64_t n) {
 }
 #endif
 
+/// The first n of kLanes elements, 0 < n <= kLanes.
+template <class T>
+TH_INLINE Vec load_some(const T* p, std::uint64_t n) {
+  return n == kLanes ? load(p) : load_part(p, n);
+}
+template <class T>
+TH_INLINE void store_some(T* p, Vec v, std::uint64_t n) {
+  if (n == kLanes)
+    store(p, v);
+  else
+    store_part(p, v, n);
+}
+
 /// An f32 that is rounded to bfloat16 when it is loaded: operands of bf16 products that are stored in f32.
 struct RoundedF32 {
   float value;

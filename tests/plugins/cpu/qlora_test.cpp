@@ -82,7 +82,12 @@ BOOST_DATA_TEST_CASE(training_has_the_bits_of_lora_over_the_dequantized_weights,
           BOOST_TEST(a.loss == b.loss);
           BOOST_TEST(a.grad_norm == b.grad_norm);
         }
-        BOOST_TEST((quantized.read() == plain.read()));
+        // Where bf16 is stored, the matrix of a quantized weight is rounded like a weight that is loaded.
+        Weights in_matrices = quantized.read();
+        for (auto& [name, values] : in_matrices)
+          if (bf16 && !adapters.count(name))
+            for (double& v : values) v = f32_from_bf16(bf16_from_f32(static_cast<float>(v)));
+        BOOST_TEST((in_matrices == plain.read()));
         const Ids one(ids.begin(), ids.begin() + 2 * z.seq),
             next(targets.begin(), targets.begin() + 2 * z.seq);
         BOOST_TEST(quantized.evaluate(one, next).loss == plain.evaluate(one, next).loss);

@@ -7,7 +7,10 @@
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
+#include "core/model/trainable.hpp"
+#include "core/step/buffer_names.hpp"
 #include "core/step/scratch_sizes.hpp"
+#include "tests/support/adapters_reference.hpp"
 #include "tests/support/cpu_model_fixture.hpp"
 #include "tests/support/cpu_op_fixture.hpp"
 
@@ -272,6 +275,77 @@ BOOST_AUTO_TEST_CASE(the_head_has_bf16_logits) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(dropout_reads_and_writes_bf16) {
+  for (const std::size_t k : {std::size_t{7}, std::size_t{1029}}) {  // more than a chunk
+    const std::size_t m = 5;
+    const Vec x = exact(m * k, 1), dx = exact(m * k, 2);
+    const auto prepare = [&](OneOp& o) {
+      o.step().rows = m, o.program.run.seed = 11, o.program.run.memory.lora_dropout = 0.25;
+    };
+    check([&](OneOp& o) {
+      prepare(o);
+      const BufferId y = o.real(m, k);
+      o.program.buffers[y].role = step::role::kDropped[1];
+      o.run(OpKind::kDropout, {o.real(m, k, x), kNoBuffer}, {y});
+      return Results{{o.values(y)}, {}};
+    });
+    check([&](OneOp& o) {
+      prepare(o);
+      const BufferId dy = o.real(m, k, x), to = o.real(m, k, dx);
+      o.program.buffers[dy].role = step::role::kDDropped[1];
+      o.run(OpKind::kDropoutAdd, {dy, to, kNoBuffer}, {to});
+      return Results{{o.values(to)}, {}};
+    });
+  }
+}
+
+// The loops of every instruction set on bf16 beside those on f32 with the same values. Columns of whole and
+// of incomplete vectors.
+BOOST_AUTO_TEST_CASE(dora_reads_and_writes_bf16) {
+  std::size_t count = 0;
+  const cpu::Kernels* const* tables = cpu::runnable_kernels(&count);
+  const auto floats = [](const Vec& v) { return std::vector<float>(v.begin(), v.end()); };
+  const auto rounded = [](const std::vector<float>& v) {
+    std::vector<cpu::Bf16> out;
+    for (const float x : v) out.push_back(bf16_from_f32(x));
+    return out;
+  };
+  const auto same = [](const std::vector<cpu::Bf16>& got, const std::vector<float>& want) {
+    for (std::size_t i = 0; i < want.size(); ++i)
+      BOOST_TEST(std::abs(f32_from_bf16(got[i]) - want[i]) <= 0x1.01p-8 * std::max(0.1f, std::abs(want[i])));
+  };
+  for (std::size_t t = 0; t < count; ++t)
+    for (const std::size_t n : {std::size_t{3}, std::size_t{16}, std::size_t{101}, std::size_t{300}})
+      BOOST_TEST_CONTEXT(tables[t]->name << ", " << n << " columns") {
+        const cpu::Kernels& kernels = *tables[t];
+        const std::size_t m = 4, rank = 3;
+        const std::vector<float> x = floats(exact(m * n, 1)), dy = floats(exact(m * n, 2)),
+                                 a = floats(exact(rank * n, 3)), b = floats(exact(m * rank, 4)),
+                                 bias = floats(exact(n, 5)), factor = floats(random_vec(n, 6));
+        const std::vector<cpu::Bf16> x16 = rounded(x), dy16 = rounded(dy), bias16 = rounded(bias);
+        std::vector<double> squares(m), squares16(m);
+        kernels.adapted_squares(m, n, rank, x.data(), a.data(), b.data(), 0.5f, squares.data());
+        kernels.bf16.adapted_squares(m, n, rank, x16.data(), rounded(a).data(), rounded(b).data(), 0.5f,
+                                     squares16.data());
+        BOOST_TEST((squares == squares16));
+        for (const bool more : {false, true}) {
+          std::vector<float> y = dy, back = x, product(m * n), sums(n, 0.5f), sums16 = sums;
+          std::vector<cpu::Bf16> y16 = dy16, back16 = x16, product16(m * n);
+          kernels.dora(m, n, x.data(), factor.data(), more ? 1.0f : 0.0f, more ? nullptr : bias.data(),
+                       more ? y.data() : nullptr, y.data());
+          kernels.bf16.dora(m, n, x16.data(), factor.data(), more ? 1.0f : 0.0f,
+                            more ? nullptr : bias16.data(), more ? y16.data() : nullptr, y16.data());
+          same(y16, y);
+          kernels.dora_bwd(m, n, n, dy.data(), back.data(), factor.data(), more ? product.data() : nullptr,
+                           sums.data());
+          kernels.bf16.dora_bwd(m, n, n, dy16.data(), back16.data(), factor.data(),
+                                more ? product16.data() : nullptr, sums16.data());
+          same(back16, back), same(product16, product);
+          BOOST_TEST((sums == sums16));
+        }
+      }
+}
+
 /// A model with every option, trained in bf16.
 struct Trained {
   ModelSpec model;
@@ -325,8 +399,80 @@ BOOST_AUTO_TEST_CASE(a_model_in_bf16_follows_the_one_in_f32_in_the_planned_memor
       }
 }
 
+/// Distances of gradients from those in f32, relative to their norm: of all together, and the largest of one
+/// tensor.
+struct Distances {
+  double all = 1e9, worst = 1e9;
+  Distances(const reference::Weights& got, const reference::Weights& want) {
+    if (got.size() != want.size()) return;
+    double off = 0, norm = 0;
+    worst = 0;
+    for (const auto& [name, g] : want) {
+      double off_here = 0, norm_here = 0;
+      for (std::size_t i = 0; i < g.size(); ++i)
+        off_here += std::pow(got.at(name)[i] - g[i], 2.0), norm_here += g[i] * g[i];
+      worst = std::max(worst, std::sqrt(off_here / norm_here));
+      off += off_here, norm += norm_here;
+    }
+    all = std::sqrt(off / norm);
+  }
+};
+
+// Adapters of any kind, frozen weights that are exact in bf16 or quantized, and modules that are trained
+// beside them.
+BOOST_DATA_TEST_CASE(adapters_in_bf16_follow_those_in_f32_in_the_planned_memory,
+                     boost::unit_test::data::make(small_models()) *
+                         boost::unit_test::data::make({false, true}),
+                     z, dora) {
+  const std::size_t n = 4 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_tokens(n, z.spec.vocab, 2);
+  const auto rounded = [](reference::Weights w) {
+    for (auto& [name, values] : w)
+      for (double& v : values) v = f32_from_bf16(bf16_from_f32(static_cast<float>(v)));
+    return w;
+  };
+  std::uint32_t variant = 0;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+    for (const bool quantized : {false, true}) {
+      RunSpec r =
+          lora_run(z, 2, 2, kAdapterTargets[variant % std::size(kAdapterTargets)], 1 + 3 * (variant % 2));
+      if (variant == 1) set_different_adapters(z.spec, r);
+      if (variant == 2) r.trainable = rules_of_modules(std::vector<std::string>{"norm", "down_proj"});
+      r.recompute = recompute, r.memory.dora = dora, r.memory.lora_dropout = variant % 3 ? 0.25 : 0.0;
+      if (quantized && r.trainable.empty()) r.mode = RunMode::kQlora;
+      RunSpec bf16 = r;
+      bf16.compute = bf16.weight = DType::kBF16, bf16.master = DType::kF32;
+      const cpu::Kernels& kernels = cpu::select_kernels();
+      CpuModelFixture plain(z.spec, r, kernels, 2), stored(z.spec, bf16, kernels, 2, true),
+          other(z.spec, bf16, kernels, 3);
+      BOOST_TEST(!stored.program.traits.f32_storage);
+      const reference::Weights w =
+          united(rounded(random_weights(z.spec, 3)), rounded(random_adapters(z.spec, r, 4)));
+      for (CpuModelFixture* f : {&plain, &stored, &other}) f->load(w);
+      BOOST_TEST_CONTEXT(name(recompute) << (quantized ? ", quantized" : "") << ", variant " << variant) {
+        const double want = plain.update(ids, targets, 0.0, 0).loss,
+                     got = stored.update(ids, targets, 0.0, 0).loss;
+        BOOST_TEST(std::abs(got - want) <= 0.01 * want);
+        BOOST_TEST(other.update(ids, targets, 0.0, 0).loss == got);
+        const Distances off(other.read(&step::Param::grad), plain.read(&step::Param::grad));
+        BOOST_TEST(off.all <= 0.15, "gradients are " << off.all << " off");
+        BOOST_TEST(off.worst <= 0.3, "gradients of one tensor are " << off.worst << " off");
+        for (std::uint64_t step = 1; step < 3; ++step)
+          BOOST_TEST(
+              stored.update(ids, targets, 1e-2, step).loss == other.update(ids, targets, 1e-2, step).loss,
+              "bits depend on threads or storage");
+        BOOST_TEST((stored.read() == other.read()));
+        const std::vector<float> logits = stored.next(ids[0], 0);
+        BOOST_TEST(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
+        BOOST_TEST(static_cast<SeparateStorage&>(*stored.storage).peak() ==
+                   placement::place(stored.program).peak_tensor_bytes);
+      }
+      ++variant;
+    }
+}
+
 // Which runs store bf16; the others keep f32 and round the operands of products.
-BOOST_AUTO_TEST_CASE(runs_that_train_all_weights_store_bf16) {
+BOOST_AUTO_TEST_CASE(runs_that_train_store_bf16) {
   Trained t;
   const auto bytes = [&] {
     std::uint64_t sum = 0;
@@ -340,7 +486,11 @@ BOOST_AUTO_TEST_CASE(runs_that_train_all_weights_store_bf16) {
   BOOST_TEST(bytes() == stored);
   t.run.parallel = {};
   t.run.mode = RunMode::kLora, t.run.lora_rank = 4, t.run.lora_alpha = 4, t.run.lora_targets = TH_LORA_Q;
-  BOOST_TEST(bytes() == 2 * stored);
+  BOOST_TEST(bytes() == stored);
+  t.run = Trained().run;
+  t.model.vocab = 62;
+  t.run.parallel.tensor = 2, t.run.parallel.tensor_rank = t.run.parallel.data_rank = 1;
+  BOOST_TEST(bytes() == stored);  // half of the columns, in f32
   t.run = Trained().run;
   t.run.compute = t.run.weight = DType::kF32, t.run.master = DType::kNone;
   BOOST_TEST(bytes() == 2 * stored);
