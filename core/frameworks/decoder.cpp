@@ -50,6 +50,7 @@ Tensor Decoder::loss_of_model() {
   if (fsdp_) fsdp_->after_forward(Fsdp::kLast, logits);
   t_.in_loss = true;
   // final_logit_softcapping: three results [B, S, V] in a row, of which tanh() saves its own.
+  if (granite_) logits = div_number(t_, logits);  // logits_scaling
   if (a_.family == "gemma2") {
     logits = div_number(t_, logits);
     logits = tanh(t_, logits);
@@ -138,11 +139,11 @@ Tensor Decoder::cut_loss_of(const Tensor& x) {
   return loss;
 }
 
-/// Gemma 3 rotates layers with a window by other angles.
+/// Gemma 3 and OLMo 3 rotate layers with a window by other angles.
 bool Decoder::two_rotaries() const {
   bool window = false, full = false;
   for (const LayerWeights& w : layers_) (w.window ? window : full) = true;
-  return a_.family != "gemma2" && gemma_ && window && full;
+  return a_.family != "gemma2" && mask_per_kind_ && window && full;
 }
 
 Element Decoder::rotary_type() const {
@@ -165,7 +166,8 @@ Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
   };
   const Tensor cos = table("cos"), sin = table("sin");
   const auto cast = [&](const Tensor& x, const char* name) {
-    const Tensor y = s_.weights == Element::kF32 ? x : t_.make(shape, s_.weights, name);
+    // Those of OLMo stay in f32.
+    const Tensor y = s_.weights == Element::kF32 || olmo_ ? x : t_.make(shape, s_.weights, name);
     return t_.alias(y, shape.unsqueezed(1));
   };
   return {cast(cos, "cos"), cast(sin, "sin")};
@@ -193,12 +195,13 @@ Tensor Decoder::hidden_states() {
       if (gemma_) rows = mul(t_, rows, buffers_.back());
       // The input of a checkpointed region must need a gradient, or the adapters inside would get none.
       // enable_input_require_grads(), a hook that runs before those of stage 3: a leaf.
-      if (s_.lora_rank && s_.checkpoint) rows->requires_grad = true;
+      if (s_.lora_rank && s_.checkpoint) rows->requires_grad = rows->input_leaf = true;
       return rows;
     });
     if (fsdp_ && !a_.tied) fsdp_->after_forward(Fsdp::kFirst, x);
   }
-  const Tensor tokens = x;  // variables of the Python function: they exist until it returns
+  if (granite_) x = mul_number(t_, x);  // embedding_multiplier
+  const Tensor tokens = x;              // variables of the Python function: they exist until it returns
   const Tensor position_ids = t_.make({1, sequence_}, Element::kI64, "position ids");
   Tensor places;
   if (gpt2_) {
@@ -211,9 +214,9 @@ Tensor Decoder::hidden_states() {
   const auto windowed = [&](const LayerWeights& w) { return w.window && sequence_ >= w.window; };
   for (const LayerWeights& w : layers_) (windowed(w) ? any_window : any_full) = true;
   const bool eager = s_.attention == AttentionKernel::kEager;
-  // Gemma makes both masks, whatever its layers need.
-  const Tensor full_mask = any_full || gemma_ ? mask(false) : Tensor();
-  const Tensor window_mask = any_window ? mask(true) : gemma_ && eager ? mask(false) : Tensor();
+  // Gemma and OLMo 3 make both masks, whatever their layers need.
+  const Tensor full_mask = any_full || mask_per_kind_ ? mask(false) : Tensor();
+  const Tensor window_mask = any_window ? mask(true) : mask_per_kind_ && eager ? mask(false) : Tensor();
   if (gpt2_) {
     const ModuleScope scope(t_, "drop");
     x = dropout(t_, x, s_.dropout);
@@ -225,8 +228,8 @@ Tensor Decoder::hidden_states() {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
-    const bool window = gemma_ ? w.window : windowed(w);
-    // Gemma chooses the mask by the kind of the layer, others by whether the window matters.
+    const bool window = mask_per_kind_ ? w.window : windowed(w);
+    // Gemma and OLMo 3 choose the mask by the kind of the layer, others by whether the window matters.
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = module("", x, [&](const Tensor& in) {
       return s_.checkpoint ? checkpointed_layer(in, w, context) : sharded_layer(in, w, context);
@@ -306,6 +309,7 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
   shifted.reset();
   h = mul(t_, h, scale);
   scale.reset();
+  if (olmo_) return to(t_, mul(t_, weight, h), x->type);  // Olmo2RMSNorm: the product is in f32
   const Tensor narrow = to(t_, h, x->type);
   return mul(t_, weight, narrow);
 }
@@ -479,6 +483,12 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
       in.q = norm(in.q, w.q_norm, "self_attn.q_norm");
       in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
     }
+  } else if (olmo_) {
+    // Norms of the width of all heads, before these are separated.
+    const Tensor q = norm(run(w.q, x), w.q_norm, "self_attn.q_norm");
+    const Tensor k = norm(run(w.k, x), w.k_norm, "self_attn.k_norm");
+    const Tensor v = run(w.v, x);
+    in.q = heads_first(q, w.heads), in.k = heads_first(k, w.kv_heads), in.v = heads_first(v, w.kv_heads);
   } else {
     in.q = heads_first(run(w.q, x), w.heads);
     if (w.q_norm && !gemma_)
@@ -498,6 +508,12 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   } else if (w.rotary) {
     // Both results exist before either variable is assigned again.
     Tensor q = rotated(in.q, context.rotary), k = rotated(in.k, context.rotary);
+    if (olmo_) {
+      // Its tables are in f32 in every type of the weights, and the rotated q and k are cast.
+      const ModuleScope scope(t_, "rotary_emb");
+      Tensor narrow_q = to(t_, q, in.q->type), narrow_k = to(t_, k, in.k->type);
+      q = std::move(narrow_q), k = std::move(narrow_k);
+    }
     in.q = std::move(q);
     in.k = std::move(k);
   }
@@ -555,8 +571,28 @@ Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
   return run(w.down, product);
 }
 
+Tensor Decoder::scaled_output(const Tensor& x) { return granite_ ? mul_number(t_, x) : x; }
+
+Tensor Decoder::olmo_layer(const Tensor& input, const LayerWeights& w, const Context& context) {
+  // Olmo2DecoderLayer.forward(): norms of the outputs of attention and MLP, none of their inputs.
+  Tensor residual = input;
+  AttentionOutputs attention_outputs = attended(input, w, context);
+  Tensor x = std::move(attention_outputs.output);
+  x = norm(x, w.norms[0], kOlmoNormModules[0]);
+  {
+    const ModuleScope scope(t_, "self_attn");
+    x = add(t_, residual, x);
+  }
+  residual = x;
+  x = module("mlp", x, [&](const Tensor& in) { return mlp(in, w); });
+  x = norm(x, w.norms[1], kOlmoNormModules[1]);
+  const ModuleScope scope(t_, "mlp");
+  return add(t_, residual, x);
+}
+
 Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context& context) {
   if (gpt2_) return gpt2_layer(input, w, context);
+  if (olmo_) return olmo_layer(input, w, context);
   // LlamaDecoderLayer.forward(). Gemma 2 and 3 have norms after attention and MLP too. `residual` keeps the
   // input of each half until its sum exists; the sum saves nothing.
   const bool four = w.norms.size() == 4;
@@ -570,7 +606,7 @@ Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context&
   if (four) x = norm(x, w.norms[1], kNormModules[1]);
   {
     const ModuleScope scope(t_, "self_attn");
-    x = add(t_, residual, x);
+    x = add(t_, residual, scaled_output(x));
   }
   residual = x;
   x = norm(x, w.norms[four ? 2 : 1], kNormModules[four ? 2 : 1]);
@@ -578,7 +614,7 @@ Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context&
   if (phi3_) x = module("resid_mlp_dropout", x, unchanged);
   if (four) x = norm(x, w.norms[3], kNormModules[3]);
   const ModuleScope scope(t_, "mlp");
-  return add(t_, residual, x);
+  return add(t_, residual, scaled_output(x));
 }
 
 }  // namespace trainhost::frameworks

@@ -21,6 +21,9 @@ namespace trainhost::frameworks {
 inline constexpr const char* kNormModules[4] = {"input_layernorm", "post_attention_layernorm",
                                                 "pre_feedforward_layernorm", "post_feedforward_layernorm"};
 
+/// OLMo 2 and 3 have norms of the outputs only.
+inline constexpr const char* kOlmoNormModules[2] = {"post_attention_layernorm", "post_feedforward_layernorm"};
+
 /// Names of the modules of an adapter: LoraLayer of peft, which contains base and adapter, and its parts.
 struct AdapterModules {
   const char *layer = "", *dropout = "", *a = "", *b = "";
@@ -101,6 +104,9 @@ class Decoder : public StepModel {
   Tensor norm(const Tensor& x, const Tensor& weight, const char* name);
   Tensor norm_of(const Tensor& x, const Tensor& weight, const char* name);
   Tensor gemma_norm(const Tensor& x, const Tensor& weight);
+  Tensor olmo_layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  /// Granite's residual_multiplier; others add the output as it is.
+  Tensor scaled_output(const Tensor& x);
   Tensor run(const LinearWeights& w, const Tensor& x);
   Tensor base_product(const LinearWeights& w, const Tensor& x);
   Tensor product_of_adapter(const Tensor& x, const Tensor& weight, std::int32_t unit);
@@ -119,7 +125,9 @@ class Decoder : public StepModel {
   const model::Architecture& a_;
   const StepSettings& s_;
   std::int64_t batch_, sequence_, hidden_;
-  bool gemma_, gpt2_, phi3_;
+  bool gemma_, gpt2_, phi3_, granite_;
+  bool olmo_;           // OLMo 2 and 3
+  bool mask_per_kind_;  // masks of full attention and of windows are made, whatever the layers need
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_, loss_weights_;
   std::vector<Tensor> buffers_;
   std::vector<LayerWeights> layers_;

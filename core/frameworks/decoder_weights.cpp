@@ -16,7 +16,10 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       hidden_(architecture.hidden),
       gemma_(architecture.family.starts_with("gemma")),
       gpt2_(architecture.family == "gpt2"),
-      phi3_(architecture.family == "phi3") {
+      phi3_(architecture.family == "phi3"),
+      granite_(architecture.family == "granite"),
+      olmo_(architecture.family == "olmo2" || architecture.family == "olmo3"),
+      mask_per_kind_(gemma_ || architecture.family == "olmo3") {
   if (s_.fsdp.ranks && s_.fsdp.flat)
     fsdp_ = std::make_unique<FlatFsdp>(tape, s_.fsdp, a_.layer_count());
   else if (s_.fsdp.ranks)
@@ -160,8 +163,8 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
   }
   if (!phi3_) add_output();
   if (a.qk_norm != model::NormKind::kNone) {
-    w.q_norm = weight({w.head_dim}, "self_attn.q_norm");
-    w.k_norm = weight({w.head_dim}, "self_attn.k_norm");
+    w.q_norm = weight({a.qk_norm_per_head ? w.head_dim : q}, "self_attn.q_norm");
+    w.k_norm = weight({a.qk_norm_per_head ? w.head_dim : kv}, "self_attn.k_norm");
   }
 }
 
@@ -195,7 +198,7 @@ void Decoder::add_layer(const model::Layer& l) {
   add_attention(w, l.attention);
   add_mlp(w, l);
   for (std::uint32_t i = 0; i < l.norms; ++i) {
-    w.norms.push_back(weight({hidden_}, kNormModules[i]));
+    w.norms.push_back(weight({hidden_}, olmo_ ? kOlmoNormModules[i] : kNormModules[i]));
     if (gpt2_) w.norm_shifts.push_back(weight({hidden_}, kNormModules[i]));
   }
   layers_.push_back(std::move(w));

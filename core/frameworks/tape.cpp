@@ -250,7 +250,7 @@ Tensor Tape::lowered(const Tensor& t) {
   if (!autocast_on || t->type != Element::kF32) return t;
   if (t->autocast_copy) return t->autocast_copy;
   Tensor out = to(*this, t, autocast_type);
-  if (t->parameter && t->requires_grad) {
+  if ((t->parameter || t->input_leaf) && t->requires_grad) {
     t->autocast_copy = out;
     cached_weights_.push_back(t);
   }

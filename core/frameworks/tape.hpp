@@ -81,6 +81,7 @@ struct TensorBody {
   Shape shape;
   Element type = Element::kF32;
   bool requires_grad = false;  // of a leaf
+  bool input_leaf = false;     // the input of the first layer, of which checkpoints need a gradient
   bool parameter = false;
   bool embedding = false;            // the weight of an nn.Embedding
   std::uint8_t output = 0;           // of the node

@@ -514,6 +514,23 @@ def draw_smollm3(seed: int, number: int) -> Case:
     return dataclasses.replace(case, family="smollm3", layers=2, **(wide if number % 2 else {}))
 
 
+KINDRED = ("granite", "olmo2", "olmo3")
+
+
+def draw_kindred(seed: int, number: int) -> Case:
+    """Case `number` of a seed of Granite, OLMo 2 or OLMo 3. Every fourth case has adapters over 4-bit weights. Half of the cases
+    have few words, so that a layer sets the peak; half of those of OLMo 3 have windows in every second layer."""
+    r = random.Random(f"kindred/{seed}/{number}")
+    family, turn = KINDRED[number % len(KINDRED)], number // len(KINDRED)
+    if turn % 4 == 3:
+        case = draw_quantized(f"{seed}/kindred", number * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index("llama"))
+    else:
+        case = draw(f"{seed}/kindred", number * len(FAMILIES) + FAMILIES.index("llama"))
+    few = {"vocab": between(r, 100, 300)} if turn % 2 else {}
+    return dataclasses.replace(case, family=family, layers=r.choice([2, 3]), hidden=case.heads * case.head_dim,
+                               window=between(r, 16, 600) if family == "olmo3" and r.random() < 0.5 else 0, **few)
+
+
 def draw_trl(seed: int, number: int) -> Case:
     """Case `number` of a seed with adapters over 4-bit weights as SFTTrainer of TRL 1.16 prepares them: cast to bf16. Embedding,
     norms and head are in f32 or bf16."""

@@ -45,10 +45,11 @@ def config_of(c: Case):
         keys["sliding_window"] = c.window or None
     if c.family == "phi3":
         keys["original_max_position_embeddings"] = keys["max_position_embeddings"]
-    if c.family in ("gemma2", "gemma3"):
+    if c.family in ("gemma2", "gemma3", "olmo3"):
         keys["sliding_window"] = c.window or 4096
         kinds = ["sliding_attention", "full_attention"] if c.window else ["full_attention"]
         keys["layer_types"] = [kinds[i % len(kinds)] for i in range(c.layers)]
+    if c.family in ("gemma2", "gemma3"):
         keys["query_pre_attn_scalar"] = c.head_dim
     if c.family == "gemma2":
         keys["attn_logit_softcapping"] = c.softcap or None
@@ -57,7 +58,7 @@ def config_of(c: Case):
         keys |= {"num_local_experts": c.experts, "num_experts_per_tok": c.experts_per_token}
     if c.family == "smollm3":
         keys["no_rope_layers"] = [1 - i % 2 for i in range(c.layers)]
-    name = {"llama": "Llama", "smollm3": "SmolLM3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
+    name = {"llama": "Llama", "smollm3": "SmolLM3", "granite": "Granite", "olmo2": "Olmo2", "olmo3": "Olmo3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
             "gemma3": "Gemma3Text", "phi3": "Phi3", "mixtral": "Mixtral"}[c.family]
     return getattr(transformers, name + "Config")(**keys)
 

@@ -22,8 +22,8 @@ id = "pytorch"
 version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
-families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral",
-  "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"]
+families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama",
+  "mistral", "mixtral", "olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",

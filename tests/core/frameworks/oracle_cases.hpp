@@ -14,8 +14,8 @@ namespace trainhost::test {
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
 /// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "factory",
-/// "reentrant", "liger", "liger-gemma", "cut", "smollm3", "trl", "eight-bit", "axolotl", "sharded-quantized",
-/// "whole-quantized", "sharded-liger".
+/// "reentrant", "liger", "liger-gemma", "cut", "smollm3", "kindred", "trl", "eight-bit", "axolotl",
+/// "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -36,6 +36,7 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   a.head_dim = c.at("head_dim");
   a.q_bias = a.k_bias = a.v_bias = family == "qwen2";
   if (family == "qwen3" || family == "gemma3_text") a.qk_norm = model::NormKind::kRms;
+  if (family.starts_with("olmo")) a.qk_norm = model::NormKind::kRms, a.qk_norm_per_head = false;
   if (family == "mixtral") {
     l.experts.count = c.at("experts");
     l.experts.active = c.at("experts_per_token");
@@ -67,7 +68,8 @@ inline model::Architecture architecture_of(const nlohmann::json& c) {
   for (std::uint32_t i = 0; i < c.at("layers").get<std::uint32_t>(); ++i) {
     a.layers.push_back({l, 1});
     if (a.family == "smollm3") a.layers.back().layer.attention.rotary = i % 2 == 0;
-    if (!a.family.starts_with("gemma") || i % 2 == 0) a.layers.back().layer.attention.window = c.at("window");
+    if ((!a.family.starts_with("gemma") && a.family != "olmo3") || i % 2 == 0)
+      a.layers.back().layer.attention.window = c.at("window");
   }
   return a;
 }
