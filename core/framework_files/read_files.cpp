@@ -156,6 +156,21 @@ class Finish {
           named.where);
     job_.set_default(preset.empty() ? "model.config" : "model.preset",
                      preset.empty() ? path.string() : preset, named);
+    set_stored_type(named);
+  }
+
+  /// Models of the Hub whose name ends so are stored in NF4 of bitsandbytes, with doubly quantized scales:
+  /// adapters are trained over it, whatever the file says about the type of the base.
+  void set_stored_type(const Given& named) {
+    std::string name = named.value;
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    const Given* base = job_.find("lora.base");
+    if (!name.ends_with("bnb-4bit") || !job_.find("lora.rank") || (base && base->value == "nf4")) return;
+    if (base && job_.options.contains("lora.base")) return;
+    const Given from = named;
+    job_.erase("lora.base");
+    job_.set_default("lora.base", "nf4", from);
+    job_.set_default("lora.double_quant", "true", from);
   }
 
   Job& job_;

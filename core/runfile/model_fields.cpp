@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "core/base/plural.hpp"
@@ -250,7 +251,10 @@ ModelSpec model_from_inline(const ModelFields& fields, const Settings& settings)
   const std::string family = f.text("model_type", builtin_model().family);
   assert(trainable_family(family));  // the choices of the key
   ModelSpec m = build(f, family, inline_defaults(f));
-  m.name = "inline";
+  // Of a file of another framework, which is not the run file: its name.
+  const std::string file = settings.where("model.hidden_size").file;
+  const bool foreign = !file.empty() && file != settings.file() && !file.starts_with("--");
+  m.name = foreign ? std::filesystem::path(file).stem().string() : "inline";
   return m;
 }
 

@@ -465,6 +465,19 @@ BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_
   BOOST_TEST(kernels("liger_rms_norm: true\nliger_rope: false\n") == "rms_norm");
 }
 
+BOOST_AUTO_TEST_CASE(a_model_that_is_stored_in_4_bits_is_the_base_of_its_adapters) {
+  const std::string job = "stage: sft\ntemplate: llama3\nmodel_name_or_path: unsloth/llama-3-8b-";
+  auto s = settings("f.yaml", job + "bnb-4bit\n");
+  BOOST_TEST(value(s, "model.preset") == "llama-3-8b");
+  BOOST_TEST(value(s, "lora.base") == "nf4");
+  BOOST_TEST(value(s, "lora.double_quant") == "true");
+  BOOST_TEST(value(settings("f.yaml", job + "Instruct\n"), "lora.base") == "");
+  BOOST_TEST(value(settings("f.yaml", job + "bnb-4bit\nfinetuning_type: full\n"), "lora.base") == "");
+  // An option of the command line wins.
+  const std::vector<runfile::Override> given{{"lora.base", "bf16", ""}};
+  BOOST_TEST(value(settings("f.yaml", job + "bnb-4bit\n", given), "lora.double_quant") == "");
+}
+
 BOOST_AUTO_TEST_CASE(llama_factory_v1_has_no_autocast_without_a_distribution) {
   const std::string v1 = "model: Qwen/Qwen3-4B\nmodel_class: llm\n";
   // Full training: f32, recomputed, AdamW as torch.optim has it.
