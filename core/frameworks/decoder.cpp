@@ -119,7 +119,15 @@ Tensor Decoder::liger_loss_of(const Tensor& x) {
   const Tensor labels =
       batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
   const Tensor rows = view(t_, x, {batch_ * sequence_, hidden_});
-  Tensor loss = liger_loss(t_, rows, a_.tied ? embedding_ : head_);
+  const Tensor& head = a_.tied ? embedding_ : head_;
+  if (zero3_) zero3_->read(head, "");  // outside of its module
+  Tensor loss = liger_loss(t_, rows, head);
+  if (fsdp_) {
+    // The head was not called, so the root ends the unit with it (_force_complete_incomplete_states()).
+    fsdp_->after_forward(Fsdp::kLast, loss);
+    fsdp_->after_forward(Fsdp::kRoot, loss);
+  }
+  if (s_.fsdp.casts_output) loss = to(t_, loss, s_.weights);
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";

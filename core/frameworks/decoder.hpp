@@ -73,8 +73,11 @@ class Decoder : public StepModel {
   /// Of products with quantized weights (bnb_4bit_compute_dtype), in which the model was loaded.
   Element computed_type() const;
   AdapterModules names_of_adapter(const char* module);
+  /// target: the bit of LoraTarget, or several of a fused matrix.
+  std::int64_t adapter_rank(std::uint32_t target) const;
+  /// rank: of the adapter; 0: none.
   LinearWeights linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs, bool bias,
-                               bool adapter);
+                               std::int64_t rank);
   void add_layer(const model::Layer& layer);
   void add_attention(LayerWeights& w, const model::Attention& a);
   void add_mlp(LayerWeights& w, const model::Layer& l);

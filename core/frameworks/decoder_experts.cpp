@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/frameworks/decoder.hpp"
+#include "core/frameworks/liger.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -101,6 +102,9 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
   const Tensor flat = view(t_, x, {tokens, hidden_});
   const Routing routing = route(t_, flat, w.router, k);
+  if (s_.liger.swiglu)
+    return view(t_, liger_experts(t_, flat, w.experts_up, w.experts_down, routing.experts, routing.weights),
+                {batch_, sequence_, hidden_});
   // Variables of the function exist until it returns, as in Python: two orders of the rows (i64, R), the
   // selected hidden states [R, H] and the weighted results [R, H].
   const Tensor row_weights = view(t_, routing.weights, {rows});

@@ -1,6 +1,7 @@
 // The weights of a Decoder, in the order of model.parameters(), which decides DDP's buckets and ZeRO's
 // partitions: whole on each rank, as shards of FSDP2, or as parts of ZeRO 3. Loading them is not described.
 // The forward pass: decoder.cpp.
+#include <bit>
 #include <utility>
 
 #include "core/frameworks/decoder.hpp"
@@ -102,8 +103,15 @@ AdapterModules Decoder::names_of_adapter(const char* module) {
   return {keep(".lora"), keep(".lora_dropout"), keep(".lora_A"), keep(".lora_B")};
 }
 
+std::int64_t Decoder::adapter_rank(std::uint32_t target) const {
+  if (s_.lora_ranks.empty()) return s_.lora_targets & target ? s_.lora_rank : 0;
+  // Matrices with ranks of their own are not fused.
+  return s_
+      .lora_ranks[static_cast<std::size_t>(t_.layer)][static_cast<std::size_t>(std::countr_zero(target))];
+}
+
 LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs,
-                                      bool bias, bool adapter) {
+                                      bool bias, std::int64_t rank) {
   LinearWeights w;
   w.module = module;
   if (s_.nf4) {
@@ -125,22 +133,21 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
     w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);
     if (bias) w.bias = weight({outputs}, module);
   }
-  if (adapter && s_.lora_rank) {
+  if (rank) {
     // A: [r, inputs], B: [outputs, r].
     w.adapter = names_of_adapter(module);
     // fsdp_auto_wrap_policy() of peft: each matrix is a unit of FSDP1, numbered behind the layers.
     const auto next_unit = [&] { return static_cast<std::int32_t>(a_.layer_count() + adapter_units_++); };
     if (s_.fsdp.flat) w.unit_a = next_unit(), w.unit_b = next_unit();
     const auto unit = [&](std::int32_t u) { return s_.fsdp.flat ? std::optional(u) : std::nullopt; };
-    w.lora_a = weight({s_.lora_rank, inputs}, zero3_ ? w.adapter.a : module, false, unit(w.unit_a));
-    w.lora_b = weight({outputs, s_.lora_rank}, zero3_ ? w.adapter.b : module, false, unit(w.unit_b));
+    w.lora_a = weight({rank, inputs}, zero3_ ? w.adapter.a : module, false, unit(w.unit_a));
+    w.lora_b = weight({outputs, rank}, zero3_ ? w.adapter.b : module, false, unit(w.unit_b));
   }
   return w;
 }
 
 void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
   const auto q = static_cast<std::int64_t>(a.q_width()), kv = static_cast<std::int64_t>(a.k_width());
-  const std::uint32_t targets = s_.lora_targets;
   w.heads = a.heads;
   w.kv_heads = a.kv_heads;
   w.head_dim = a.head_dim;
@@ -149,17 +156,17 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
   // In the order of model.parameters().
   const auto add_output = [&] {
     w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
-                         targets & kLoraO);
+                         adapter_rank(kLoraO));
   };
   // Phi3Attention declares o_proj before qkv_proj.
   if (phi3_) add_output();
   if (phi3_ || gpt2_) {
     w.qkv = linear_weights(gpt2_ ? "attn.c_attn" : "self_attn.qkv_proj", hidden_, q + 2 * kv, gpt2_,
-                           targets & (kLoraQ | kLoraK | kLoraV));
+                           adapter_rank(kLoraQ | kLoraK | kLoraV));
   } else {
-    w.q = linear_weights("self_attn.q_proj", hidden_, q, a.q_bias, targets & kLoraQ);
-    w.k = linear_weights("self_attn.k_proj", hidden_, kv, a.k_bias, targets & kLoraK);
-    w.v = linear_weights("self_attn.v_proj", hidden_, kv, a.v_bias, targets & kLoraV);
+    w.q = linear_weights("self_attn.q_proj", hidden_, q, a.q_bias, adapter_rank(kLoraQ));
+    w.k = linear_weights("self_attn.k_proj", hidden_, kv, a.k_bias, adapter_rank(kLoraK));
+    w.v = linear_weights("self_attn.v_proj", hidden_, kv, a.v_bias, adapter_rank(kLoraV));
   }
   if (!phi3_) add_output();
   if (a.qk_norm != model::NormKind::kNone) {
@@ -169,7 +176,6 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
 }
 
 void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
-  const std::uint32_t targets = s_.lora_targets;
   if (l.experts.count) {
     w.experts_per_token = l.experts.active;
     const std::int64_t n = l.experts.count, width = l.experts.each.width;
@@ -182,15 +188,15 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
   const std::int64_t width = l.mlp.width;
   if (phi3_) {
     w.gate_up =
-        linear_weights("mlp.gate_up_proj", hidden_, 2 * width, false, targets & (kLoraGate | kLoraUp));
+        linear_weights("mlp.gate_up_proj", hidden_, 2 * width, false, adapter_rank(kLoraGate | kLoraUp));
   } else if (gpt2_) {
-    w.up = linear_weights("mlp.c_fc", hidden_, width, true, targets & kLoraUp);
+    w.up = linear_weights("mlp.c_fc", hidden_, width, true, adapter_rank(kLoraUp));
   } else {
-    w.gate = linear_weights("mlp.gate_proj", hidden_, width, l.mlp.up_bias, targets & kLoraGate);
-    w.up = linear_weights("mlp.up_proj", hidden_, width, l.mlp.up_bias, targets & kLoraUp);
+    w.gate = linear_weights("mlp.gate_proj", hidden_, width, l.mlp.up_bias, adapter_rank(kLoraGate));
+    w.up = linear_weights("mlp.up_proj", hidden_, width, l.mlp.up_bias, adapter_rank(kLoraUp));
   }
   w.down = linear_weights(gpt2_ ? "mlp.c_proj" : "mlp.down_proj", width, hidden_, gpt2_ || l.mlp.down_bias,
-                          targets & kLoraDown);
+                          adapter_rank(kLoraDown));
 }
 
 void Decoder::add_layer(const model::Layer& l) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 namespace trainhost::frameworks {
 namespace {
@@ -87,9 +88,65 @@ Tensor liger_swiglu(Tape& t, const Tensor& gate, const Tensor& up) {
                  gate->shape.made_contiguous(), gate->type);
 }
 
+Tensor liger_experts(Tape& t, const Tensor& x, const Tensor& up, const Tensor& down, const Tensor& experts,
+                     const Tensor& weights) {
+  const std::int64_t tokens = x->shape[0], each = experts->shape[1], rows = tokens * each;
+  const std::int64_t count = up->shape[0], width = down->shape[2], hidden = x->shape[1];
+  const auto integers = [&](const Shape& shape, const char* name) {
+    return t.make(shape, Element::kI32, name);
+  };
+  const Tensor indices = integers(experts->shape, "experts");
+  // compute_routing_metadata(). Tiles of 64 rows of one expert, whose number depends on the data; without
+  // kernels nothing knows it.
+  constexpr std::int64_t kTile = 64, kTokensPerBlock = 1024;
+  const std::int64_t tiles = t.options.kernel_temporaries ? divided_up(rows, kTile) + count : 1;
+  Tensor of_expert, starts, gather, scatter, reverse, tile_rows, tile_experts;
+  {
+    const std::int64_t block = std::max<std::int64_t>(1, kTokensPerBlock / next_power_of_2(each));
+    const Tensor counts = integers({count, divided_up(tokens, block)}, "tokens per expert");
+    of_expert = integers({count}, "tokens per expert");
+    starts = integers({count + 1}, "first row of each expert");
+    const Tensor tile_offsets = integers({count + 1}, "first tile of each expert");
+    tile_rows = integers({tiles}, "first row of each tile");
+    tile_experts = integers({tiles}, "expert of each tile");
+    scatter = integers({rows}, "order of the rows");
+    reverse = integers({rows}, "original order");
+    gather = integers({rows}, "token of each row");
+  }
+  const Tensor gate_up = t.make({rows, 2 * width}, x->type, "gate and up");
+  const Tensor product = t.make({rows, width}, x->type, "product of gate and up");
+  const Tensor expanded = t.make({rows, hidden}, x->type, "output of the experts");
+  const Tensor out = t.make({tokens, hidden}, x->type, "output");
+  const std::array inputs{x, up, down, weights};
+  const std::array saved{x,      up,      down,    gate_up,   weights,     starts,
+                         gather, scatter, reverse, tile_rows, tile_experts};
+  return t.apply_view(
+      {"output", inputs, saved, false,
+       [rows, width, hidden, weights_shape = weights->shape](BackwardCall& c) {
+         Tape& tape = c.tape;
+         const Tensor g = contiguous_argument(tape, c.grads[0]);
+         const Shape x_shape = c.saved[0]->shape;
+         const auto make = [&](const Shape& shape, const char* name) {
+           return tape.make(shape, g->type, name);
+         };
+         const Tensor of_gate_up = make({rows, 2 * width}, "gradient of gate and up");
+         const Tensor weighted = make({rows, width}, "weighted product of gate and up");
+         const Tensor of_weights = make({rows}, "gradient of the weights of the experts");
+         Tensor of_down = tape.make(c.saved[2]->shape, c.saved[2]->type, "gradient of the weight");
+         const Tensor of_rows = make({rows, hidden}, "gradient of the rows");
+         Tensor of_x = make(x_shape.made_contiguous(), "gradient of the input");
+         Tensor of_up = tape.make(c.saved[1]->shape, c.saved[1]->type, "gradient of the weight");
+         c.results[0] = std::move(of_x);
+         if (c.needs(1)) c.results[1] = std::move(of_up);
+         if (c.needs(2)) c.results[2] = std::move(of_down);
+         if (c.needs(3)) c.results[3] = tape.alias(of_weights, weights_shape.made_contiguous());
+       }},
+      out, out->shape);
+}
+
 Tensor liger_loss(Tape& t, const Tensor& hidden, const Tensor& head) {
   const std::int64_t rows = hidden->shape[0], width = hidden->shape[1], vocabulary = head->shape[0];
-  const bool trained = t.grad_enabled && head->requires_grad;
+  const bool trained = t.grad_enabled && head->needs_grad();
   const Element product = t.autocast_on ? t.autocast_type : hidden->type;
   // Chunks have as many rows as make their logits about as large as all hidden states.
   const std::int64_t chunk = std::min(rows, next_power_of_2(divided_up(rows, divided_up(vocabulary, width))));

@@ -23,4 +23,9 @@ Tensor liger_swiglu(Tape& t, const Tensor& gate, const Tensor& up);
 /// exist at a time. The gradients are computed in the forward pass, and kept.
 Tensor liger_loss(Tape& t, const Tensor& hidden, const Tensor& head);
 
+/// LigerExperts of Mixtral, as one function. x: [N, H]; up: [E, 2I, H]; down: [E, H, I]; experts, weights:
+/// [N, k].
+Tensor liger_experts(Tape& t, const Tensor& x, const Tensor& up, const Tensor& down, const Tensor& experts,
+                     const Tensor& weights);
+
 }  // namespace trainhost::frameworks

@@ -221,6 +221,11 @@ bool may_be_repeated(const model::Architecture& a, const StepSettings& s) {
          s.modules != ModelSource::kMegatron;
 }
 
+/// Whether every layer has the adapters of the first.
+bool has_equal_adapters(const StepSettings& s) {
+  return std::ranges::all_of(s.lora_ranks, [&](const auto& ranks) { return ranks == s.lora_ranks.front(); });
+}
+
 /// Begin of step 1.
 TraceMark begin_of_steps(const Trace& t) {
   const auto phase = std::ranges::find(t.phases, 1u, &TracePhase::step);
@@ -262,7 +267,7 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
                           architecture.family + "'",
                       "use none of them");
   require_countable(architecture, s);
-  if (may_be_repeated(architecture, s)) {
+  if (may_be_repeated(architecture, s) && has_equal_adapters(s)) {
     model::Architecture small = architecture;
     small.layers.front().count = kRepeatedFrom;
     StepSettings computed = s;

@@ -3,6 +3,7 @@
 // torchtune, litgpt and DeepSpeed as their own headers say. Settings that no builder describes are refused by
 // the caller.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -96,8 +97,11 @@ struct StepSettings {
   OptimizerLoop loop = OptimizerLoop::kForeach;
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
-  double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
-  Element adapters = Element::kF32;               // over weights of bitsandbytes
+  /// Ranks of each layer in the order of the bits of LoraTarget, 0: none; empty: lora_rank where lora_targets
+  /// says so.
+  std::vector<std::array<std::uint32_t, 7>> lora_ranks;
+  double dropout = 0, lora_dropout = 0;  // dropout: of GPT-2
+  Element adapters = Element::kF32;      // over weights of bitsandbytes
   LigerKernels liger;
   AdapterKernels adapter_kernels;
   /// The Trainer computes a second loss from the logits of the model (format v1 of LLaMA-Factory); on one

@@ -42,9 +42,10 @@ void add_failed(Failed& failed, const std::string& id, const std::string& error)
 
 constexpr const char* kOwnTrainers = "trainhost";  // in a manifest's list of frameworks
 
-/// True where only the step program knows what is trained: other estimators count every gradient.
+/// True where only the step program knows what is trained: other estimators count every gradient. The replay
+/// of a framework's step has adapters that differ.
 bool needs_program(const runfile::RunConfig& c) {
-  return !c.run.trainable.empty() || !c.run.lora_rules.empty();
+  return !c.run.trainable.empty() || (!c.run.lora_rules.empty() && c.framework.empty());
 }
 
 /// False for adapters that no step program trains, by settings that th_run does not have: its estimator

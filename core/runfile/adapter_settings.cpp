@@ -96,7 +96,13 @@ void require_match(const Settings& s, const char* key, const std::string& patter
                     "* matches any text: \"layers.0.*\"", s.where(key));
 }
 
-/// Adapters that are not alike in all layers need the names of the matrices, and a step program.
+/// Frameworks whose adapters are those of peft, each with a rank of its own.
+bool adapts_by_peft(const Settings& s) {
+  const std::string& f = s.text("plan.framework");
+  return f == "pytorch" || f == "transformers" || f == "axolotl" || f == "llama-factory";
+}
+
+/// Adapters that are not alike in all layers need the names of the matrices, and a step program or a replay.
 void require_known_matrices(const Settings& s, const RunConfig& c, const char* key) {
   if (!trainable_family(c.model.family))
     throw usage_error(
@@ -104,10 +110,10 @@ void require_known_matrices(const Settings& s, const RunConfig& c, const char* k
                     "not known by name",
                     key, escaped(c.model.family, 80)),
         "name whole kinds of matrices: lora.targets = [\"q_proj\", \"v_proj\"]", s.where(key));
-  if (s.given("plan.framework") && s.text("plan.framework") != "trainhost")
+  if (s.given("plan.framework") && s.text("plan.framework") != "trainhost" && !adapts_by_peft(s))
     throw usage_error(
         fmt::format("{} with patterns cannot be planned for {}", key, escaped(s.text("plan.framework"), 80)),
-        "remove the patterns", s.where(key));
+        "remove the patterns, or plan with --for transformers", s.where(key));
 }
 
 /// lora_targets and lora_rules of the keys of [lora].
@@ -251,7 +257,8 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
     throw usage_error(fmt::format("the adapter in {} has no matrix of the layers of the model",
                                   escaped(c.adapter->string(), 4096)),
                       "its target_modules are those of another architecture", s.where(key));
-  if (trainable_family(c.model.family)) try {
+  // One rank per product is a rule of this program's trainers; peft adapts each matrix by itself.
+  if (trainable_family(c.model.family) && !(s.given("plan.framework") && adapts_by_peft(s))) try {
       require_valid_adapters(c.model, c.run);
     } catch (const Error& e) {
       throw usage_error(e.what(), e.hint(), s.where(key));

@@ -51,6 +51,7 @@ class Case:
     reentrant: bool | None = None  # kind of the checkpoints; None: not
     liger: bool | None = None      # liger.py; None: no kernels of Liger
     cut: bool | None = None        # cut.py; None: no Cut Cross Entropy
+    ranks: dict | None = None      # rank_pattern of peft; None: all adapters have the rank `lora`
     factory: bool | None = None    # step.py; None: the model computes the loss
     axolotl: list | None = None    # adapter_kernels.py; None: not trained by axolotl
 
@@ -464,6 +465,18 @@ def draw_factory(seed: int, number: int) -> Case:
                                batch=1 if number % 2 else case.batch, vocab=between(r, 2000, 30000))
 
 
+def draw_ranks(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters of different ranks; every second one has 4-bit weights. Half of them are the same in
+    each layer."""
+    r = random.Random(f"ranks/{seed}/{number}")
+    case = draw_quantized(f"{seed}/ranks", number // 6 * len(QUANTIZED_FAMILIES) + number % 6)
+    if number % 2:
+        case = dataclasses.replace(case, quantized=None, precision="bf16")
+    layer = "layers.1.self_attn." if number % 4 < 2 else ""
+    return dataclasses.replace(case, lora_targets="all", optimizer=OPTIMIZERS[number % 3], sequence=between(r, 8, 100),
+                               ranks={layer + "q_proj": r.choice([4, 48]), "down_proj": r.choice([2, 64]), "v_proj": 24})
+
+
 def draw_reentrant(seed: int, number: int) -> Case:
     """Case `number` of a seed with reentrant checkpoints; every second one has adapters over 4-bit weights. Half of the cases
     have few tokens and a small vocabulary, so that layers set their peaks, not logits."""
@@ -606,6 +619,31 @@ def draw_sharded_liger(seed: int, number: int) -> Case:
             case, precision="bf16", fsdp=case.fsdp | {"param": "bf16", "reduce": "bf16"},
             quantized={"type": "nf4", "double": turn % 2 == 0, "prepared": False, "autocast": False})
     return dataclasses.replace(case, liger=True)
+
+
+def draw_fsdp_liger(seed: int, number: int) -> Case:
+    """Case `number` of a seed in full training with the kernels of Liger under FSDP2 as accelerate prepares it, or under FSDP1 in
+    every second case up to 30."""
+    families = len(FSDP_FAMILIES) - 1
+    turn, flat = number // families, number < 30 and (number + number // families) % 2 == 0
+    case = (draw_flat if flat else draw_accelerate)(seed + 9, turn * len(FSDP_FAMILIES) + number % families)
+    return dataclasses.replace(case, liger=True)
+
+
+def draw_zero_liger(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the kernels of Liger under DeepSpeed: stage 3 in every second case; with adapters from 28 on."""
+    families = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3")
+    family, turn, third = families[number % len(families)], number // len(families), number % 2 == 0
+    draw_case = (draw_zero3_lora if third else draw_zero_lora) if number >= 28 else draw_zero3 if third else draw_zero
+    for n in range(1000):
+        case = draw_case(f"{seed}/liger", turn * 40 + n)
+        if case.family == family:
+            return dataclasses.replace(case, liger=True)
+
+
+def draw_liger_mixtral(seed: int, number: int) -> Case:
+    """Case `number` of a seed of Mixtral with the kernels of Liger."""
+    return dataclasses.replace(draw(f"{seed}/liger", number * len(FAMILIES) + FAMILIES.index("mixtral")), liger=True)
 
 
 def draw_whole_quantized(seed: int, number: int) -> Case:

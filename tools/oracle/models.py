@@ -91,7 +91,7 @@ def add_lora(model, c: Case):
     if c.checkpoint:
         model.enable_input_require_grads()  # as the Trainer does: else no layer of a frozen model has a gradient
     targets = PROJECTIONS.get(c.family, DENSE)[c.lora_targets]
-    config = peft.LoraConfig(r=c.lora, lora_alpha=2 * c.lora, target_modules=targets, lora_dropout=c.lora_dropout,
+    config = peft.LoraConfig(r=c.lora, lora_alpha=2 * c.lora, target_modules=targets, lora_dropout=c.lora_dropout, rank_pattern=c.ranks or {},
                              task_type="CAUSAL_LM", fan_in_fan_out=c.family == "gpt2")
     # Module.to() fails on fake parameters. peft casts adapters to the type of the model with it, and back to f32 later.
     with mock.patch.object(torch.nn.Module, "to", lambda module, *args, **kwargs: module):

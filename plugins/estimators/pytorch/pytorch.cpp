@@ -155,10 +155,12 @@ void set_liger_options(const rules::Options& given, const std::optional<std::str
                        pytorch::Options& o) {
   o.liger.loss = loss == "liger";
   const auto text = given.text("liger_kernels");
-  if (text && o.framework != pytorch::Framework::kPlain)
+  if (text && o.framework != pytorch::Framework::kPlain && o.framework != pytorch::Framework::kDeepSpeed)
     throw abi::StatusError(
         TH_E_ARG,
-        "plan.liger_kernels of " + o.name + ": they are replayed for models of transformers without sharding",
+        "plan.liger_kernels of " + o.name +
+            ": they are replayed for models of transformers, on one device or as accelerate or "
+            "DeepSpeed shards them",
         "leave it out");
   const bool usual = o.liger.loss && o.name != "axolotl";
   o.liger.rotary = o.liger.norms = o.liger.swiglu = usual && !text;
@@ -260,9 +262,12 @@ pytorch::Options options_of(const th_host* host) {
   set_liger_options(given, loss, o);
   set_adapter_kernel_options(given, o);
   o.cut_loss = loss == "cut";
-  if ((o.cut_loss || loss == "liger") && o.framework != pytorch::Framework::kPlain)
+  const bool sharded_liger = loss == "liger" && o.framework == pytorch::Framework::kDeepSpeed;
+  if ((o.cut_loss || loss == "liger") && o.framework != pytorch::Framework::kPlain && !sharded_liger)
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss + "\" of " +
-                      framework + ": it is replayed without sharding only");
+                      framework + ": it is replayed " +
+                      (o.cut_loss ? "without sharding only"
+                                  : "on one device, and as accelerate or DeepSpeed shards models"));
   if (loss == "fused" && !tune && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
@@ -313,7 +318,9 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
-    rules::require_all_weights_trained(abi::from_c(*r), kId);
+    RunSpec alike = abi::from_c(*r);
+    alike.lora_rules.clear();  // step_settings() reads them
+    rules::require_all_weights_trained(alike, kId);
     const ModelSpec model = abi::from_c(*m);
     pytorch::Options options = options_of(host);
     options.dropout = dropout_of(model);

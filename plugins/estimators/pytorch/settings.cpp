@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
+#include "core/model/adapter_rules.hpp"
 
 namespace trainhost::pytorch {
 namespace {
@@ -137,8 +138,8 @@ void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSet
 /// Kernels of Liger, in the families whose step with them was compared with PyTorch.
 void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                std::vector<std::string>& notes) {
-  constexpr std::string_view kCompared[] = {"gemma2",  "gemma3", "gemma3_text", "llama",
-                                            "mistral", "phi3",   "qwen2",       "qwen3"};
+  constexpr std::string_view kCompared[] = {"gemma2",  "gemma3", "gemma3_text", "llama", "mistral",
+                                            "mixtral", "phi3",   "qwen2",       "qwen3"};
   const frameworks::LigerKernels& l = o.liger;
   if (!l.loss && !l.norms && !l.rotary && !l.swiglu) return;
   // Of FSDP1 the root unit has the head, which stays gathered.
@@ -147,9 +148,8 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
            "its loss reads the head outside of its unit, where it is not gathered, and PyTorch stops with an "
            "error",
            "set plan.fsdp_version = 1, or leave parallel.zero out");
-  if (r.parallel.zero && !(adapts(r) && o.flat_parameters))
-    reject("kernels of Liger with sharded weights",
-           "they were compared with adapters under FSDP1 only (plan.fsdp_version = 1)");
+  if ((r.parallel.zero || o.framework == Framework::kDeepSpeed) && a.family == "mixtral")
+    reject("kernels of Liger in Mixtral with sharded weights", "their step was not compared with PyTorch");
   if (std::ranges::find(kCompared, a.family) == std::end(kCompared))
     reject("kernels of Liger in the family '" + a.family + "'",
            "its step with them was not compared with PyTorch");
@@ -306,6 +306,25 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
     notes.push_back("Matrices that the model fuses (q, k and v; gate and up) have one adapter together.");
 }
 
+/// Adapters that differ: the rank of each matrix.
+void set_adapter_ranks(const model::Architecture& a, const RunSpec& r, const Options& o,
+                       frameworks::StepSettings& s) {
+  if (!adapts(r) || r.lora_rules.empty()) return;
+  const bool fused = a.family == "phi3" || a.family == "gpt2";
+  if (o.framework != Framework::kPlain || r.parallel.zero || fused || a.has_experts())
+    reject("lora.targets, lora.rank_pattern with patterns",
+           "adapters of different ranks are replayed for models whose matrices are not fused, on one device "
+           "or with "
+           "DDP");
+  constexpr TensorRole kMatrices[] = {TensorRole::kQ,    TensorRole::kK,  TensorRole::kV,   TensorRole::kO,
+                                      TensorRole::kGate, TensorRole::kUp, TensorRole::kDown};
+  for (std::int32_t layer = 0; layer < static_cast<std::int32_t>(a.layer_count()); ++layer) {
+    auto& ranks = s.lora_ranks.emplace_back();
+    for (std::size_t i = 0; i < std::size(kMatrices); ++i)
+      if (r.lora_targets >> i & 1) ranks[i] = size_of_adapter(r, adapted_module(kMatrices[i], layer)).rank;
+  }
+}
+
 /// FSDP that reduces in the last micro-batch has three kinds of them: the first, those that add to gradients
 /// of all weights, and the last, which frees these gradients one unit after the other.
 void keep_middle_micro_batch(const RunSpec& r, frameworks::StepSettings& s) {
@@ -331,6 +350,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
                                                                      : frameworks::AttentionKernel::kSdpa;
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
+  set_adapter_ranks(a, r, o, s);
   s.dropout = o.dropout;
   // finetune_lora of litgpt has a dropout by default.
   const double usual_dropout = o.framework == Framework::kLitgpt ? 0.05 : 0;
@@ -361,7 +381,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   }
   set_recompute(r, o, s);
   if (o.framework != Framework::kTorchtitan) set_checkpoint_kind(r, o, s, notes);
-  if (o.framework == Framework::kPlain) set_liger(a, r, o, s, notes);
+  if (o.framework == Framework::kPlain || o.framework == Framework::kDeepSpeed) set_liger(a, r, o, s, notes);
   // DeepSpeed too has rules of its own for types: the engine casts the model and updates f32 weights.
   if (r.mode == RunMode::kQlora || (adapts(r) && r.memory.frozen == DType::kI8))
     set_quantized(a, r, o, s, notes);

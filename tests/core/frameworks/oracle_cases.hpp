@@ -13,9 +13,9 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "factory",
-/// "reentrant", "liger", "liger-gemma", "cut", "smollm3", "kindred", "trl", "eight-bit", "axolotl",
-/// "sharded-quantized", "whole-quantized", "sharded-liger".
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "factory", "ranks",
+/// "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger", "zero-liger", "cut", "smollm3", "kindred",
+/// "trl", "eight-bit", "axolotl", "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -105,6 +105,17 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   std::string targets = c.at("lora_targets");
   const std::uint32_t all = c.at("experts") == 0 ? 127 : kLoraQ | kLoraK | kLoraV | kLoraO;
   s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? all : 0;
+  if (c.contains("ranks")) {
+    constexpr const char* kNames[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                      "gate_proj", "up_proj", "down_proj"};
+    for (int layer = 0; layer < c.at("layers").get<int>(); ++layer) {
+      auto& ranks = s.lora_ranks.emplace_back();
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const std::string name = kNames[i], full = "layers." + std::to_string(layer) + ".self_attn." + name;
+        ranks[i] = c.at("ranks").value(name, c.at("ranks").value(full, s.lora_rank));
+      }
+    }
+  }
   s.lora_dropout = c.at("lora_dropout");
   s.dropout = c.at("dropout");
   if (c.contains("fsdp")) {

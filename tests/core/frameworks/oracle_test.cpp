@@ -120,6 +120,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_the_trainer_of_llama_factory_v1_agrees_with_p
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 3u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_adapters_of_different_ranks_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("ranks");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 2u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);
@@ -140,6 +146,40 @@ BOOST_AUTO_TEST_CASE(the_replay_of_kernels_of_liger_agrees_with_pytorch_in_every
   const std::map<std::string, std::size_t> gemma = compare("liger-gemma");
   BOOST_TEST(gemma.size() == 2u);
   for (const auto& [family, cases] : gemma) BOOST_TEST(cases == 12u, family << ": " << cases);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_full_training_with_kernels_of_liger_under_fsdp_agrees_with_pytorch) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("fsdp-liger");
+  BOOST_TEST(cases_of_family.size() == 5u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 9u, family << ": " << cases);
+}
+
+// Of 42 cases one, with adapters under stage 3, has a backward pass that needs 0.15 % more in PyTorch.
+BOOST_AUTO_TEST_CASE(the_replay_of_kernels_of_liger_under_deepspeed_agrees_with_pytorch) {
+  std::map<std::string, std::size_t> cases_of_family;
+  std::size_t apart = 0;
+  for (const Json& r : test::oracle_records("zero-liger")) {
+    const Json& c = r.at("case");
+    const TrainingStep step = training_step(test::architecture_of(c), test::settings_of(c));
+    ++cases_of_family[c.at("family")];
+    bool equal = true;
+    BOOST_TEST_CONTEXT("case " << r.at("n") << ": " << c.dump())
+    for (const auto& [phase, ours] : phase_peaks(step.trace)) {
+      const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
+      const std::uint64_t difference = std::max(ours, theirs) - std::min(ours, theirs);
+      equal &= difference <= 256;
+      BOOST_TEST(difference <= std::max<std::uint64_t>(256, theirs / 500),
+                 phase << ": " << ours << " instead of " << theirs);
+    }
+    apart += !equal;
+  }
+  BOOST_TEST(apart <= 1u);
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 6u, family << ": " << cases);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_mixtral_with_kernels_of_liger_agrees_with_pytorch) {
+  BOOST_TEST(compare("liger-mixtral").at("mixtral") == 12u);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_layers_without_rotary_positions_agrees_with_pytorch_in_every_stored_case) {

@@ -531,6 +531,14 @@ alpha_pattern = ["down_proj = 1.5"])")
   refused("alpha_pattern = [\"x = 3\"]", "'x' in lora.alpha_pattern matches no matrix");
   refused("rank_pattern = [\"q_proj = 3\"]",
           "the adapters of model.layers.0.self_attn.q_proj and model.layers.0");
+  // peft adapts each matrix by itself; the trainers of other frameworks have adapters of their own.
+  const std::string pattern = "[lora]\nrank_pattern = [\"q_proj = 3\"]\n[plan]\nframework = ";
+  const RunSpec of_peft = parsed(pattern + "\"axolotl\"").run;
+  BOOST_TEST(size_of_adapter(of_peft, "model.layers.0.self_attn.q_proj").rank == 3u);
+  BOOST_TEST(size_of_adapter(of_peft, "model.layers.0.self_attn.v_proj").rank == 8u);
+  BOOST_CHECK_EXCEPTION(parsed(pattern + "\"litgpt\""), Error, [](const Error& e) {
+    return std::string(e.what()).find("with patterns cannot be planned for litgpt") != std::string::npos;
+  });
 }
 
 BOOST_AUTO_TEST_CASE(rslora_and_the_type_of_frozen_weights_reach_trainers_in_one_form) {

@@ -203,6 +203,18 @@ BOOST_AUTO_TEST_CASE(the_trainer_of_llama_factory_v1_has_two_losses) {
   BOOST_TEST(has_note(estimate(r, v1), "is not counted: with sharded weights"));
 }
 
+BOOST_AUTO_TEST_CASE(adapters_of_different_ranks_are_those_of_their_matrices) {
+  RunSpec r = qlora();
+  const auto weights = [&] { return estimate(r, kTransformers).component_bytes(Component::kWeights); };
+  const std::uint64_t alike = weights();
+  // One matrix has rank 24 instead of 8, one none: f32, [r, 4096] and [4096, r].
+  r.lora_rules = "model.layers.3.self_attn.q_proj 24 16\nmodel.layers.5.self_attn.q_proj 0 0";
+  BOOST_TEST(weights() == alike + 4u * (24 - 8 - 8) * (4096 + 4096));
+  check_refused(r, {{"framework", "deepspeed"}}, "adapters of different ranks are replayed for models");
+  r.parallel.data = 8, r.parallel.zero = 3;
+  check_refused(r, kTransformers, "lora.targets, lora.rank_pattern with patterns");
+}
+
 BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
   const auto refused = [](const std::string& framework, const std::string& what, const auto& set,
                           const ModelSpec& m = llama_8b()) {
