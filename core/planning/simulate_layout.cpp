@@ -39,8 +39,7 @@ std::optional<step::SimulatedStep> simulate_layout(const ModelSpec& model, const
   if (r.parallel.data * std::uint64_t{r.parallel.tensor} > 1) rank.parallel.data_rank = 1;
   if (r.parallel.tensor > 1) rank.parallel.tensor_rank = 1;
   if (!trains_by_program(model, rank)) return std::nullopt;
-  // The operations are those of every trainer. Those of a device differ in scratch, which has no cost, and
-  // the CPU's traits have a program for TP ranks.
+  // The operations are those of every trainer. Those of a device differ in scratch, which has no cost.
   TrainerTraits traits;
   traits.head_chunk_tokens = 1024;
   try {

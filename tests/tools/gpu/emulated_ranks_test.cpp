@@ -4,6 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/mpirun.hpp"
@@ -105,6 +106,32 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_as_one_process_does) {
   compare("pair", 1, {"train.recompute=\"full\""});
   compare("rows", 1, {"parallel.sequence=true"});
   compare("pairs", 2, {"parallel.zero=3", "train.eval_every=2"});
+}
+
+// Records that are packed attend to themselves alone, and frozen weights have no gradient to add up.
+BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_and_a_part_of_the_weights) {
+  const TemporaryDirectory tmp;
+  const fs::path records = tmp / "records.jsonl";
+  {
+    std::ofstream out(records);
+    for (int i = 0; i < 24; ++i)
+      out << R"({"text": "record )" << i << (i % 3 ? " is short" : " is longer than the others are")
+          << "\"}\n";
+  }
+  const std::vector<std::string> packed = {"data.train=\"" + records.string() + "\"", "data.packing=true",
+                                           "data.seq_len=48", "train.global_batch=4"},
+                                 frozen = {
+                                     R"(train.freeze=["model.embed_tokens.weight", "model.layers.0.*"])"};
+  for (const std::vector<std::string>& run : {packed, frozen}) {
+    const std::string what = run[0].substr(0, run[0].find('='));
+    const auto part = [&](const char* name, int data, int tensor, std::vector<std::string> more) {
+      more.insert(more.end(), run.begin(), run.end());
+      return train_divided(tmp / (what + name), 3, data, tensor, more);
+    };
+    const std::vector<Step> one = part("-one", 1, 1, {});
+    same_losses(one, part("-pair", 1, 2, {"parallel.sequence=true"}), what);
+    same_losses(one, part("-pairs", 2, 2, {"parallel.zero=3", "train.recompute=\"full\""}), what);
+  }
 }
 
 // From two TP ranks to one process, and to four ranks, and back.
