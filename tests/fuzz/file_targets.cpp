@@ -308,7 +308,22 @@ Texts model_config_seeds() {
       R"({"model_type": "mixtral", "hidden_size": 64, "num_local_experts": 8, "num_experts_per_tok": 2,
  "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256})",
       R"({"model_type": "deepseek_v3", "hidden_size": 64, "q_lora_rank": 8, "kv_lora_rank": 8, "vocab_size": 256,
- "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 8, "qk_nope_head_dim": 8, "v_head_dim": 8})"};
+ "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 8, "qk_nope_head_dim": 8, "v_head_dim": 8})",
+      R"({"model_type": "qwen3_5_moe", "tie_word_embeddings": true, "vision_config": {"depth": 1}, "text_config":
+ {"model_type": "qwen3_5_moe_text", "hidden_size": 64, "vocab_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_experts": 4, "num_experts_per_tok": 2, "linear_num_value_heads": 32, "layer_types": ["linear_attention", "full_attention"]}})",
+      R"({"model_type": "gemma4_text", "hidden_size": 64, "vocab_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4,
+ "intermediate_size": 96, "num_kv_shared_layers": 1, "use_double_wide_mlp": true, "attention_k_eq_v": true,
+ "per_layer_config": {"2": {"head_dim": 16, "num_key_value_heads": 2}}, "hidden_size_per_layer_input": 8})",
+      R"({"model_type": "nemotron_h", "hidden_size": 64, "vocab_size": 256, "num_attention_heads": 4, "intermediate_size": 96,
+ "hybrid_override_pattern": "M-*E", "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+ "moe_latent_size": 16, "n_groups": 2})",
+      R"({"model_type": "granitemoehybrid", "hidden_size": 64, "vocab_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2,
+ "num_local_experts": 0, "mamba_n_heads": 8, "layers_block_type": ["mamba", "attention"], "mamba_expand": 2})",
+      R"({"model_type": "llama4_text", "hidden_size": 64, "vocab_size": 256, "num_attention_heads": 8, "num_hidden_layers": 4,
+ "intermediate_size": 8, "num_local_experts": 4, "num_experts_per_tok": 1, "moe_layers": [1, 3], "no_rope_layers": [1, 0]})",
+      R"({"model_type": "ernie4_5_moe", "hidden_size": 64, "vocab_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4,
+ "intermediate_size": 96, "moe_num_experts": 4, "moe_k": 2, "moe_layer_end_index": -1})"};
 }
 
 Texts adapter_config_seeds() {

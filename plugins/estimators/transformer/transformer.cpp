@@ -206,17 +206,21 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
         " Error on measured runs: ten of Megatron-LM +0.2 to +2.9 % (the constants were fitted to them), "
         "seven "
         "of torchtitan and torchtune -12 to +5 %.";
+  if (framework) r.notes.push_back("A closed form: the operations of the framework's step are not replayed.");
   if (a.has_experts() && run.mode != RunMode::kInference)
     r.notes.push_back(
         "Experts are assumed to be chosen evenly; a rank whose experts are chosen more often keeps more "
         "activations.");
   if (a.has_linear_attention() && run.mode != RunMode::kInference)
     r.notes.push_back(
-        "Linear attention is counted as the kernels of flash-linear-attention, causal-conv1d and mamba-ssm keep "
-        "it. Where they are not installed, transformers computes with single operations of PyTorch, which keep "
+        "Linear attention is counted as the kernels of flash-linear-attention, causal-conv1d and mamba-ssm "
+        "keep "
+        "it. Where they are not installed, transformers computes with single operations of PyTorch, which "
+        "keep "
         "6 times as much per layer of gated DeltaNet and 15 times as much per layer of Mamba 2.");
   if (a.has_linear_attention() && trains_adapters(run))
-    r.notes.push_back("The matrices of linear attention are not among the targets of adapters and have none.");
+    r.notes.push_back(
+        "The matrices of linear attention are not among the targets of adapters and have none.");
   if (trains_adapters(run))
     r.notes.push_back(
         "Adapters of q, k, v, gate and up are counted separately, even where the model's file fuses these "

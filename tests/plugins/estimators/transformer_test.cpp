@@ -147,4 +147,19 @@ BOOST_AUTO_TEST_CASE(the_plugin_returns_entries_notes_and_errors) {
       });
 }
 
+BOOST_AUTO_TEST_CASE(a_model_with_linear_attention_has_a_note_on_its_kernels_and_its_adapters) {
+  const ModelSpec& hybrid = *model::find_planned_preset("qwen3.5-4b");
+  const auto plan = [](const ModelSpec& m, const RunSpec& r) {
+    return test::shipped().estimator("transformer").estimate(m, r, nullptr);
+  };
+  RunSpec r;
+  BOOST_TEST(has_note(plan(hybrid, r), "kernels of flash-linear-attention"));
+  BOOST_TEST(!has_note(plan(llama_7b(), r), "kernels of flash-linear-attention"));
+  BOOST_TEST(!has_note(plan(hybrid, r), "not among the targets of adapters"));
+  r.mode = RunMode::kLora, r.lora_rank = 8;
+  BOOST_TEST(has_note(plan(hybrid, r), "not among the targets of adapters"));
+  r = {}, r.mode = RunMode::kInference;
+  BOOST_TEST(!has_note(plan(hybrid, r), "kernels of flash-linear-attention"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
