@@ -641,6 +641,25 @@ def draw_zero_liger(seed: int, number: int) -> Case:
             return dataclasses.replace(case, liger=True)
 
 
+def draw_zero_quantized(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 4-bit weights under stage 1 or 2 of DeepSpeed, which casts the adapters; every
+    third one offloads the optimizer."""
+    families = QUANTIZED_FAMILIES
+    family, turn = families[number % len(families)], number // len(families)
+    r = random.Random(f"zero/quantized/{seed}/{number}")
+    for n in range(1000):
+        case = draw_zero_lora(f"{seed}/quantized", turn * 40 + n)
+        if case.family == family:
+            break
+    zero, optimizer = case.zero, case.optimizer
+    if number % 3 == 2:
+        zero = zero | {"overlap": False, "offload": {"optimizer": True, "param": False, "pin": True}}
+        optimizer = "adamw-cpu"
+    return dataclasses.replace(
+        case, precision="bf16", optimizer=optimizer, zero=zero, vocab=between(r, 500, 4000), sequence=between(r, 8, 200),
+        quantized={"type": "nf4", "double": r.random() < 0.5, "prepared": False, "autocast": False})
+
+
 def draw_liger_mixtral(seed: int, number: int) -> Case:
     """Case `number` of a seed of Mixtral with the kernels of Liger."""
     return dataclasses.replace(draw(f"{seed}/liger", number * len(FAMILIES) + FAMILIES.index("mixtral")), liger=True)

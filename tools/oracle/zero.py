@@ -68,7 +68,7 @@ def cast(c, model):
     """Casts adapters to the type of the model, as the engine does with Module.bfloat16()."""
     for module in model.modules() if c.lora else ():
         for name, p in module._parameters.items():
-            if p is not None and p.dtype != models.DTYPES[c.precision]:
+            if p is not None and p.is_floating_point() and p.dtype != models.DTYPES[c.precision]:
                 module._parameters[name] = torch.nn.Parameter(torch.empty_like(p, dtype=models.DTYPES[c.precision]))
 
 

@@ -34,6 +34,29 @@ void require_described_8_bits(const RunSpec& r, const Options& o) {
            "leave plan.adapter_kernels out");
 }
 
+/// The engine of DeepSpeed: its stages 1 and 2 divide what is trained, and leave each rank the packed
+/// weights.
+void set_under_deepspeed(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+                         std::vector<std::string>& notes) {
+  if (r.memory.frozen != DType::kNF4)
+    reject(std::string(kQuantized) + " under DeepSpeed",
+           "of the quantized types of bitsandbytes only its 4-bit types were compared there",
+           "set lora.base to \"nf4\" or \"bf16\"");
+  if (r.parallel.zero == 3)
+    reject(std::string(kQuantized) + " under ZeRO 3 of DeepSpeed",
+           "parts of packed weights were not compared",
+           "set parallel.zero to 1 or 2: each rank then has all packed weights");
+  if (a.has_experts())
+    reject(std::string(kQuantized) + " of a model with experts",
+           "transformers stacks their matrices, which bitsandbytes does not quantize");
+  s.nf4 = true;
+  s.double_quantized = r.memory.double_quantized;
+  notes.push_back(
+      "bitsandbytes quantizes the linear layers but the head; each rank has all packed weights. The engine "
+      "casts "
+      "adapters, embedding, norms and head to the type of the model.");
+}
+
 void require_described(const model::Architecture& a, const RunSpec& r, const Options& o) {
   if (o.framework != Framework::kPlain || (r.parallel.zero && !o.by_accelerate))
     reject(
@@ -100,6 +123,7 @@ bool keeps_whole(const Options& o) {
 void set_quantized(const model::Architecture& a, const RunSpec& r, const Options& o,
                    frameworks::StepSettings& s, std::vector<std::string>& notes) {
   using frameworks::Element;
+  if (o.framework == Framework::kDeepSpeed) return set_under_deepspeed(a, r, s, notes);
   require_described(a, r, o);
   if (r.compute != DType::kF32 && r.compute != DType::kTF32 && r.compute != DType::kBF16 &&
       r.compute != DType::kF16)

@@ -262,6 +262,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_deepspeed_agrees_with_pytorch_in_every_stored
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_4_bit_weights_under_deepspeed_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("zero-quantized", 256);
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 3u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_deepspeed_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed-lora", 256);
   BOOST_TEST(cases_of_family.size() == 8u);

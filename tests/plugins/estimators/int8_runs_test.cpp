@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(other_runs_in_8_bits_are_refused_with_the_reason) {
   RunSpec sharded = r;
   sharded.parallel.data = 8, sharded.parallel.zero = 3;
   check_refused(sharded, kTransformers, "lora.base = \"int8\" with sharded weights");
-  check_refused(r, {{"framework", "deepspeed"}}, "quantized base weights that are sharded");
+  check_refused(r, {{"framework", "deepspeed"}}, "quantized base weights under DeepSpeed");
   check_refused(r, {{"framework", "transformers"}, {"cross_entropy", "liger"}}, "with kernels of Liger");
   check_refused(r, {{"framework", "axolotl"}, {"cross_entropy", "cut"}}, "with Cut Cross Entropy");
   check_refused(r, {{"framework", "axolotl"}, {"adapter_kernels", "mlp"}}, "over a base in 8 bits");

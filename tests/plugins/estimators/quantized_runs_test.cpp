@@ -215,6 +215,17 @@ BOOST_AUTO_TEST_CASE(adapters_of_different_ranks_are_those_of_their_matrices) {
   check_refused(r, kTransformers, "lora.targets, lora.rank_pattern with patterns");
 }
 
+// The engine casts what is not packed to the type of the model: adapters, embedding, norms and head.
+BOOST_AUTO_TEST_CASE(deepspeed_leaves_each_rank_all_packed_weights) {
+  RunSpec r = qlora();
+  r.parallel.data = 8, r.parallel.zero = 2;
+  const MemoryReport report = estimate(r, {{"framework", "deepspeed"}});
+  const std::uint64_t adapters = 32 * 2 * 8 * 4096;
+  BOOST_TEST(report.component_bytes(Component::kWeights) ==
+             weights_of_llama_8b(false, 2) - (4 - 2) * adapters);
+  BOOST_TEST(has_note(report, "each rank has all packed weights. The engine casts adapters"));
+}
+
 BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
   const auto refused = [](const std::string& framework, const std::string& what, const auto& set,
                           const ModelSpec& m = llama_8b()) {
@@ -223,7 +234,11 @@ BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
     check_refused(r, {{"framework", framework}}, what, m);
   };
   const auto unchanged = [](RunSpec&) {};
-  refused("deepspeed", "quantized base weights that are sharded", unchanged);
+  refused("deepspeed", "quantized base weights under ZeRO 3 of DeepSpeed",
+          [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3; });
+  refused(
+      "deepspeed", "a model with experts", [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 2; },
+      *model::find_planned_preset("mixtral-8x7b-v0.1"));
   refused("fsdp2", "quantized base weights that are sharded", unchanged);
   const auto shards = [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3; };
   refused("axolotl", "FSDP of axolotl", shards);
