@@ -108,6 +108,20 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_as_one_process_does) {
   compare("pairs", 2, {"parallel.zero=3", "train.eval_every=2"});
 }
 
+// Compared with one GPU, which rounds sums at other places.
+BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_in_tf32_and_bf16) {
+  const TemporaryDirectory tmp;
+  for (const auto& [precision, bound] : {std::pair{"tf32", 1e-4}, {"bf16", 3e-3}}) {
+    const std::string set = std::string("train.precision=\"") + precision + "\"";
+    const std::vector<Step> one = train_divided(tmp / (std::string("one-") + precision), 3, 1, 1, {set}),
+                            many = train_divided(tmp / (std::string("pair-") + precision), 3, 1, 2, {set});
+    BOOST_REQUIRE(one.size() == many.size());
+    for (std::size_t i = 0; i < one.size(); ++i)
+      BOOST_TEST(std::abs(many[i].loss - one[i].loss) <= bound * one[i].loss,
+                 precision << ", step " << i << ": " << many[i].loss << " against " << one[i].loss);
+  }
+}
+
 // Records that are packed attend to themselves alone, and frozen weights have no gradient to add up.
 BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_and_a_part_of_the_weights) {
   const TemporaryDirectory tmp;

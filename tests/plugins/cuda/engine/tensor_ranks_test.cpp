@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tests/plugins/cuda/engine/cuda_ranks.hpp"
+#include "tests/support/golden_ranks.hpp"
 #include "tests/support/tensor_cases.hpp"
 
 namespace trainhost {
@@ -77,6 +78,21 @@ BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::d
   if (c.bf16 || c.optimizer == Optimizer::kAdamW8bit) return;
   BOOST_TEST(largest_difference(one.weights, many.weights) <= 1e-4);
   BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= 1e-4);
+}
+
+std::vector<RanksOfGolden> golden_rank_cases() {
+  std::vector<RanksOfGolden> all;
+  for (const char* n : {"mha", "gqa-tied"}) {
+    all.push_back({n, 1, 2, 0});
+    all.push_back({n, 2, 2, 3, false, 3});
+    all.push_back({n, 1, 2, 0, true, 3});
+  }
+  return all;
+}
+
+BOOST_DATA_TEST_CASE(golden_runs_are_reproduced_by_tensor_ranks,
+                     boost::unit_test::data::make(golden_rank_cases()), c) {
+  reproduce_golden<CudaRank>(c);
 }
 
 BOOST_AUTO_TEST_CASE(the_same_tensor_ranks_give_the_same_bits) {
