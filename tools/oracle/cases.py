@@ -445,6 +445,11 @@ def draw_int8(seed: int, number: int) -> Case:
         quantized={"type": "int8", "outliers": r.choice([0, 1, 3, 24]), **types})
 
 
+def draw_int8_liger(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 8-bit weights and the kernels of Liger."""
+    return dataclasses.replace(draw_int8(f"{seed}/liger", number), liger=True)
+
+
 FACTORY_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
 
 

@@ -22,9 +22,6 @@ void require_described_8_bits(const RunSpec& r, const Options& o) {
            "weights of bitsandbytes in 8 bits are bytes with attributes of their own, which no unit of FSDP "
            "shards",
            "leave parallel.zero out, or set lora.base to \"nf4\"");
-  if (o.liger.loss || o.liger.norms || o.liger.rotary || o.liger.swiglu)
-    reject(base + " with kernels of Liger", "their step was not compared with PyTorch",
-           "leave plan.cross_entropy and plan.liger_kernels out");
   if (o.cut_loss)
     reject(base + " with Cut Cross Entropy", "their step was not compared with PyTorch",
            "leave plan.cross_entropy out");

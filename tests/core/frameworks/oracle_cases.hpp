@@ -13,8 +13,8 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "factory", "ranks",
-/// "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger", "zero-liger",
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "int8-liger",
+/// "factory", "ranks", "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger", "zero-liger",
 /// "zero-quantized", "cut", "smollm3", "kindred", "trl", "eight-bit", "axolotl", "sharded-quantized",
 /// "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {

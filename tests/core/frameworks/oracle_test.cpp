@@ -114,6 +114,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_8_bit_weights_agrees_with_pytorch_in_every_st
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_8_bit_weights_with_kernels_of_liger_agrees_with_pytorch) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("int8-liger");
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 2u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_the_trainer_of_llama_factory_v1_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("factory");
   BOOST_TEST(cases_of_family.size() == 7u);
