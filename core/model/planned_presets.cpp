@@ -229,6 +229,13 @@ constexpr Row kRows[] = {
      "n_groups 8, ssm_state_size 128, conv_kernel 4, chunk_size 128, use_conv_bias true, n_routed_experts 128,"
      "num_experts_per_tok 6, moe_intermediate_size 1856, moe_shared_expert_intermediate_size 3712,"
      "max_position_embeddings 262144, tie_word_embeddings false"},
+    {"nemotron-3-super-120b-a12b", "nemotron_h",
+     "vocab_size 131072, hidden_size 4096, num_hidden_layers 88, num_attention_heads 32, num_key_value_heads 2, head_dim 128,"
+     "hybrid_override_pattern \"MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME\","
+     "mamba_num_heads 128, mamba_head_dim 64, n_groups 8, ssm_state_size 128, conv_kernel 4, chunk_size 128,"
+     "use_conv_bias true, n_routed_experts 512, num_experts_per_tok 22, moe_intermediate_size 2688,"
+     "moe_shared_expert_intermediate_size 5376, moe_latent_size 1024, max_position_embeddings 262144,"
+     "tie_word_embeddings false"},
     {"nemotron-nano-9b-v2", "nemotron_h",
      "vocab_size 131072, hidden_size 4480, num_hidden_layers 56, num_attention_heads 40, num_key_value_heads 8, head_dim 128,"
      "hybrid_override_pattern \"M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-\", mamba_num_heads 128,"
@@ -335,6 +342,11 @@ constexpr Row kRows[] = {
      "num_experts_per_tok 10, decoder_sparse_step 1, full_attention_interval 4, linear_num_key_heads 16,"
      "linear_num_value_heads 32, linear_key_head_dim 128, linear_value_head_dim 128, linear_conv_kernel_dim 4,"
      "attention_bias false, max_position_embeddings 262144, tie_word_embeddings false"},
+    {"qwen3.5-0.8b", "qwen3_5",
+     "vocab_size 248320, hidden_size 1024, num_hidden_layers 24, num_attention_heads 8, num_key_value_heads 2, head_dim 256,"
+     "intermediate_size 3584, full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 16,"
+     "linear_key_head_dim 128, linear_value_head_dim 128, linear_conv_kernel_dim 4, attention_bias false,"
+     "mtp_num_hidden_layers 1, max_position_embeddings 262144, tie_word_embeddings true"},
     {"qwen3.5-27b", "qwen3_5",
      "vocab_size 248320, hidden_size 5120, num_hidden_layers 64, num_attention_heads 24, num_key_value_heads 4, head_dim 256,"
      "intermediate_size 17408, full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 48,"

@@ -1,5 +1,7 @@
 // Readers of Granite: 3.x dense, 3.x with experts, and 4.0, whose layers mostly have Mamba 2 instead of
 // attention. The scales of Granite (embedding_multiplier and others) have no weights.
+#include <algorithm>
+
 #include "core/model/family_readers.hpp"
 
 namespace trainhost::model {
@@ -63,11 +65,18 @@ Architecture read_granitemoehybrid(ConfigFields& f) {
   if (attention.experts.count == 0) attention.mlp = attention.experts.shared, attention.experts = {};
   attention.attention.rotary = f.text({"position_embedding_type"}, "") == "rope";
   Layer mamba = attention;
-  mamba.attention = {}, mamba.linear = read_mamba(f, a.hidden);
+  mamba.attention = {};
   const char* field = f.given("layers_block_type") ? "layers_block_type" : "layer_types";
-  for (const std::string& type : read_layer_types(f, field, layers, {"linear_attention", "full_attention"},
-                                                  [](std::uint32_t) { return "linear_attention"; }))
-    append(a, type == "linear_attention" ? mamba : attention);
+  const std::vector<std::string> types =
+      read_layer_types(f, field, layers, {"linear_attention", "full_attention"},
+                       [](std::uint32_t) { return "linear_attention"; });
+  // Granite 4.0 Micro has no such layer, and sizes that do not fit to its width.
+  if (std::ranges::find(types, "linear_attention") != types.end()) mamba.linear = read_mamba(f, a.hidden);
+  for (const std::string& type : types) append(a, type == "linear_attention" ? mamba : attention);
+  for (const char* unused :
+       {"mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv",
+        "mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias", "mamba_expand"})
+    f.mark_as_read(unused);
   return a;
 }
 

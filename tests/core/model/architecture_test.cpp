@@ -249,6 +249,10 @@ BOOST_AUTO_TEST_CASE(layers_of_hybrid_families_have_the_kind_that_their_config_s
   BOOST_TEST(
       kinds(read("granitemoehybrid", R"(, "num_local_experts": 0, "mamba_n_heads": 2, "layers_block_type":
     ["mamba", "attention", "mamba", "mamba", "attention", "mamba"])")) == "Ld Ad Ld Ld Ad Ld ");
+  BOOST_TEST(  // no layer has the sizes of Mamba 2 that do not fit
+      kinds(read("granitemoehybrid", R"(, "num_local_experts": 0, "mamba_n_heads": 3, "layer_types":
+    ["attention", "attention", "attention", "attention", "attention", "attention"])")) ==
+      "Ad Ad Ad Ad Ad Ad ");
   BOOST_TEST(kinds(read("gemma4_text", R"(, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 0)")) ==
              "wd wd wd wd wrd Ard ");
 }

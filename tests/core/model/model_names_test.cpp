@@ -60,6 +60,7 @@ BOOST_AUTO_TEST_CASE(a_model_is_found_by_the_names_that_people_write) {
            {"google/gemma-4-E4B-it", "gemma-4-e4b"},
            {"google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b"},
            {"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"},
+           {"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron-3-super-120b-a12b"},
            {"nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron-nano-9b-v2"},
            {"nvidia/Nemotron-Mini-4B-Instruct", "minitron-4b"},
            {"ibm-granite/granite-4.0-h-tiny", "granite-4.0-h-tiny"},
