@@ -68,6 +68,23 @@ constexpr Rule kTrl[] = {
     {"model_init_kwargs.torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
     {"model_init_kwargs.*", Use::kNotModelled, "", "an argument of from_pretrained()"},
 };
+/// BitsAndBytesConfig of transformers, as arguments of from_pretrained() have it.
+constexpr Rule kBitsAndBytes[] = {
+    {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
+    {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
+    {"bnb_4bit_use_double_quant", Use::kWhenTrue, "lora.double_quant", "true"},
+    {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
+     "uint8=uint8|bfloat16=compute|float16=compute"},
+    // Products are planned in the type of train.precision.
+    {"bnb_4bit_compute_dtype", Use::kNotModelled, "bfloat16|float16", "another type of the products"},
+    {"llm_int8_threshold", Use::kNotModelled, "6|6.0", "another number of columns with outliers"},
+    {"llm_int8_has_fp16_weight", Use::kNotModelled, "", "weights in f16"},
+    {"llm_int8_skip_modules", Use::kNotModelled, "", "matrices that are not quantized"},
+    {"llm_int8_enable_fp32_cpu_offload", Use::kNotModelled, "", "weights in host memory"},
+};
+constexpr const char* kBitsAndBytesWithoutEffect =
+    "quant_method _load_in_4bit _load_in_8bit bnb_4bit_quant_type";
+
 /// Data and its columns, packing (rows are planned with max_length tokens either way), generation in other
 /// trainers, values of their losses.
 constexpr const char* kTrlWithoutEffect =
@@ -216,7 +233,9 @@ constexpr Rule kAccelerateMegatron[] = {
 
 void read_training_arguments(const Entries& entries, Job& job) {
   job.framework = "transformers";
-  apply_rules({{kTrl, kTrlWithoutEffect},
+  apply_rules({{kBitsAndBytes, kBitsAndBytesWithoutEffect, "model_init_kwargs.quantization_config."},
+               {kBitsAndBytes, kBitsAndBytesWithoutEffect, "quantization_config."},
+               {kTrl, kTrlWithoutEffect},
                fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),
                training_arguments()},

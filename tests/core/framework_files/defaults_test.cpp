@@ -465,6 +465,22 @@ BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_
   BOOST_TEST(kernels("liger_rms_norm: true\nliger_rope: false\n") == "rms_norm");
 }
 
+BOOST_AUTO_TEST_CASE(a_configuration_of_bitsandbytes_is_the_base_of_adapters) {
+  const std::string job =
+      "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 512\nbf16: true\nuse_peft: true\n";
+  auto s = settings("t.yaml", job + "quantization_config: {load_in_8bit: true, llm_int8_threshold: 6.0}\n");
+  BOOST_TEST(value(s, "lora.base") == "int8");
+  s = settings("t.yaml", job +
+                             "model_init_kwargs: {quantization_config: {load_in_4bit: true, "
+                             "load_in_8bit: false, bnb_4bit_use_double_quant: true}}\n");
+  BOOST_TEST(value(s, "lora.base") == "nf4");
+  BOOST_TEST(value(s, "lora.double_quant") == "true");
+  const std::string threshold = job + "quantization_config: {load_in_8bit: true, llm_int8_threshold: 4.5}\n";
+  const auto [use, note] = fate("t.yaml", threshold, "quantization_config.llm_int8_threshold");
+  BOOST_TEST((use == KeyUse::kNotModelled));
+  BOOST_TEST(note.find("columns with outliers") != std::string::npos, note);
+}
+
 BOOST_AUTO_TEST_CASE(a_model_that_is_stored_in_4_bits_is_the_base_of_its_adapters) {
   const std::string job = "stage: sft\ntemplate: llama3\nmodel_name_or_path: unsloth/llama-3-8b-";
   auto s = settings("f.yaml", job + "bnb-4bit\n");
