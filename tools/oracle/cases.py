@@ -434,12 +434,15 @@ def draw_quantized(seed: int, number: int) -> Case:
 
 def draw_int8(seed: int, number: int) -> Case:
     """Case `number` of a seed with adapters over 8-bit weights of bitsandbytes. A third of the cases has no outliers. Checkpoints
-    are reentrant in every second case that has them."""
+    are reentrant in every second case that has them. From 56 on the adapters are in bf16, as TRL casts them."""
     r = random.Random(f"int8/{seed}/{number}")
     case = draw_quantized(f"{seed}/int8", number)
     turn = number // len(QUANTIZED_FAMILIES)
     types = {"prepared": case.quantized["prepared"], "autocast": case.quantized["autocast"]}
     checkpoint = (turn + number) % 3 != 0
+    if number >= 56:
+        case = dataclasses.replace(case, precision="bf16")
+        types = {"prepared": False, "autocast": True, "adapters": "bf16"}
     return dataclasses.replace(
         case, checkpoint=checkpoint, reentrant=True if checkpoint and r.random() < 0.4 else None, layers=r.choice([2, 3]),
         quantized={"type": "int8", "outliers": r.choice([0, 1, 3, 24]), **types})
@@ -648,7 +651,7 @@ def draw_zero_liger(seed: int, number: int) -> Case:
 
 def draw_zero_quantized(seed: int, number: int) -> Case:
     """Case `number` of a seed with adapters over 4-bit weights under stage 1 or 2 of DeepSpeed, which casts the adapters; every
-    third one offloads the optimizer."""
+    third one offloads the optimizer. From 21 on with the kernels of Liger."""
     families = QUANTIZED_FAMILIES
     family, turn = families[number % len(families)], number // len(families)
     r = random.Random(f"zero/quantized/{seed}/{number}")
@@ -661,7 +664,7 @@ def draw_zero_quantized(seed: int, number: int) -> Case:
         zero = zero | {"overlap": False, "offload": {"optimizer": True, "param": False, "pin": True}}
         optimizer = "adamw-cpu"
     return dataclasses.replace(
-        case, precision="bf16", optimizer=optimizer, zero=zero, vocab=between(r, 500, 4000), sequence=between(r, 8, 200),
+        case, precision="bf16", optimizer=optimizer, zero=zero, liger=True if number >= 21 else None, vocab=between(r, 500, 4000), sequence=between(r, 8, 200),
         quantized={"type": "nf4", "double": r.random() < 0.5, "prepared": False, "autocast": False})
 
 

@@ -143,7 +143,7 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
   const frameworks::LigerKernels& l = o.liger;
   if (!l.loss && !l.norms && !l.rotary && !l.swiglu) return;
   // Of FSDP1 the root unit has the head, which stays gathered.
-  if (r.parallel.zero && adapts(r) && !o.flat_parameters && l.loss)
+  if (o.framework == Framework::kPlain && r.parallel.zero && adapts(r) && !o.flat_parameters && l.loss)
     reject("kernels of Liger with adapters under FSDP2",
            "its loss reads the head outside of its unit, where it is not gathered, and PyTorch stops with an "
            "error",

@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_4_bit_weights_agrees_with_pytorch_in_every_st
 BOOST_AUTO_TEST_CASE(the_replay_of_8_bit_weights_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("int8");
   BOOST_TEST(cases_of_family.size() == 7u);
-  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 9u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_8_bit_weights_with_kernels_of_liger_agrees_with_pytorch) {
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_deepspeed_agrees_with_pytorch_in_every_stored
 BOOST_AUTO_TEST_CASE(the_replay_of_4_bit_weights_under_deepspeed_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("zero-quantized", 256);
   BOOST_TEST(cases_of_family.size() == 7u);
-  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 3u, family << ": " << cases);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 4u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_deepspeed_agrees_with_pytorch_in_every_stored_case) {

@@ -84,6 +84,8 @@ BOOST_AUTO_TEST_CASE(sharded_runs_with_kernels_of_liger_materialise_no_logits) {
   };
   BOOST_TEST(under_deepspeed("liger") * 10 < under_deepspeed("plain"));
   BOOST_TEST(has_note(estimate(r, liger("deepspeed")), "Liger 0.8: head and loss in chunks of tokens"));
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  BOOST_TEST(under_deepspeed("liger") * 10 < under_deepspeed("plain"));
 }
 
 BOOST_AUTO_TEST_CASE(mixtral_has_a_function_of_liger_for_its_experts) {
