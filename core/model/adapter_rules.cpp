@@ -87,7 +87,7 @@ void require_valid_adapters(const ModelSpec& m, const RunSpec& r) {
     const Rule rule = parse_rule(line);
     if (!known.contains(rule.module))
       throw usage_error("the rules of the adapters name " + escaped(std::string(rule.module), 200) +
-                        ", which is no matrix of a layer");
+                        ", which is no matrix that can have an adapter");
     const double alpha = rule.size ? rule.size->alpha : -1;
     if (!rule.size || rule.size->rank > 65536 ||
         !(rule.size->rank > 0 ? alpha > 0 && alpha <= 1e9 : alpha == 0))
@@ -98,7 +98,7 @@ void require_valid_adapters(const ModelSpec& m, const RunSpec& r) {
   bool any = false;
   std::map<std::pair<std::int32_t, AdapterGroup>, std::pair<std::string, AdapterSize>> first;
   for (const TensorInfo& t : tensors(m)) {
-    if (t.layer < 0 || t.rank != 2) continue;
+    if (t.layer < 0 || t.rank != 2) continue;  // those outside the layers have a product of their own
     const std::string module = adapted_module(t.role, t.layer);
     const AdapterSize size = r.lora_targets & known.at(module) ? size_of_adapter(r, module) : AdapterSize{};
     if (size.rank == 0) continue;
@@ -112,6 +112,8 @@ void require_valid_adapters(const ModelSpec& m, const RunSpec& r) {
                             ", but a trainer computes both in one product",
                         "give q_proj, k_proj and v_proj of a layer the same, and gate_proj and up_proj");
   }
+  for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead})
+    any = any || adapter_blocks(m, r, g, -1).count > 0;
   if (!any) throw usage_error("lora.targets: no matrix of the model has an adapter");
 }
 

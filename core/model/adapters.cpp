@@ -1,5 +1,5 @@
-// See adapters.hpp. One table states the seven matrices of a layer: product, name in a checkpoint, and bit in
-// RunSpec::lora_targets.
+// See adapters.hpp. One table states the matrices that can have an adapter, seven of a layer and two outside the
+// layers: product, name in a checkpoint, and bit in RunSpec::lora_targets.
 #include "core/model/adapters.hpp"
 
 #include <cassert>
@@ -26,11 +26,18 @@ constexpr Matrix kMatrices[] = {
     {TensorRole::kGate, AdapterGroup::kGateUp, "mlp.gate_proj"},
     {TensorRole::kUp, AdapterGroup::kGateUp, "mlp.up_proj"},
     {TensorRole::kDown, AdapterGroup::kDown, "mlp.down_proj"},
+    {TensorRole::kHead, AdapterGroup::kHead, "lm_head"},
+    {TensorRole::kEmbed, AdapterGroup::kEmbed, "model.embed_tokens"},
 };
+
+constexpr bool is_of_layer(AdapterGroup g) { return static_cast<std::uint32_t>(g) < kAdapterGroups; }
 
 constexpr const char* kPrefix = "base_model.model.";
 
-const char* suffix_of(AdapterPart part) {
+/// PEFT has other names for the factors of an embedding.
+const char* suffix_of(TensorRole role, AdapterPart part) {
+  if (role == TensorRole::kEmbed && part != AdapterPart::kMagnitude)
+    return part == AdapterPart::kA ? ".lora_embedding_A" : ".lora_embedding_B";
   switch (part) {
     case AdapterPart::kA:
       return ".lora_A.weight";
@@ -55,6 +62,8 @@ std::uint64_t outputs_of(const ModelSpec& m, TensorRole role) {
     case TensorRole::kGate:
     case TensorRole::kUp:
       return m.intermediate;
+    case TensorRole::kHead:
+      return m.vocab;
     default:
       return m.hidden;
   }
@@ -63,7 +72,7 @@ std::uint64_t outputs_of(const ModelSpec& m, TensorRole role) {
 const char* name_of(TensorRole role) {
   for (const Matrix& x : kMatrices)
     if (x.role == role) return x.name;
-  assert(false && "a matrix of a layer");
+  assert(false && "a matrix that can have an adapter");
   return "";
 }
 
@@ -72,19 +81,27 @@ const char* name_of(TensorRole role) {
 AdapterGroup adapter_group(TensorRole matrix) {
   for (const Matrix& x : kMatrices)
     if (x.role == matrix) return x.group;
-  assert(false && "a matrix of a layer");
+  assert(false && "a matrix that can have an adapter");
   return AdapterGroup::kQkv;
 }
 
 std::string adapted_module(TensorRole matrix, std::int32_t layer) {
-  return "model.layers." + std::to_string(layer) + "." + name_of(matrix);
+  return (layer < 0 ? "" : "model.layers." + std::to_string(layer) + ".") + name_of(matrix);
+}
+
+std::uint32_t adapted_product_number(const ModelSpec& m, AdapterGroup group, std::int32_t layer) {
+  const auto g = static_cast<std::uint32_t>(group);
+  return is_of_layer(group) ? kAdapterGroups * static_cast<std::uint32_t>(layer) + g
+                            : kAdapterGroups * m.layers + g - kAdapterGroups;
 }
 
 std::vector<AdaptableMatrix> adaptable_matrices(const ModelSpec& m) {
   std::vector<AdaptableMatrix> out;
   for (std::int32_t l = 0; l < static_cast<std::int32_t>(m.layers); ++l)
     for (std::uint32_t i = 0; i < std::size(kMatrices); ++i)
-      out.push_back({adapted_module(kMatrices[i].role, l), 1u << i});
+      if (is_of_layer(kMatrices[i].group)) out.push_back({adapted_module(kMatrices[i].role, l), 1u << i});
+  for (std::uint32_t i = 0; i < std::size(kMatrices); ++i)
+    if (!is_of_layer(kMatrices[i].group)) out.push_back({adapted_module(kMatrices[i].role, -1), 1u << i});
   return out;
 }
 
@@ -92,7 +109,8 @@ AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup 
   AdapterBlocks out;
   out.inputs = group == AdapterGroup::kO      ? m.q_width()
                : group == AdapterGroup::kDown ? m.intermediate
-                                              : m.hidden;
+               : group == AdapterGroup::kEmbed ? m.vocab
+                                               : m.hidden;
   std::uint32_t bit = 1;
   for (const Matrix& x : kMatrices) {
     if (x.group == group) {
@@ -127,31 +145,39 @@ bool trains_adapters(const RunSpec& r) { return r.mode == RunMode::kLora || r.mo
 
 std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r) {
   std::vector<TensorInfo> out;
-  for (std::int32_t l = 0; l < static_cast<std::int32_t>(m.layers); ++l)
-    for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
-      const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g), l);
-      for (const AdapterPart part : {AdapterPart::kA, AdapterPart::kB, AdapterPart::kMagnitude}) {
-        if (part == AdapterPart::kMagnitude && !r.memory.dora) continue;
-        for (const AdapterBlock& b : blocks.all()) {
-          TensorInfo t;
-          t.name = kPrefix + adapted_module(b.matrix, l) + suffix_of(part);
-          t.role = b.matrix, t.part = part, t.layer = l;
-          t.rank = part == AdapterPart::kMagnitude ? 1 : 2;
-          if (part == AdapterPart::kA)
-            t.dim = {blocks.rank, blocks.inputs};
-          else
-            t.dim = {b.outputs, part == AdapterPart::kB ? blocks.rank : 1};
-          out.push_back(std::move(t));
-        }
+  const auto add = [&](AdapterGroup g, std::int32_t l) {
+    const AdapterBlocks blocks = adapter_blocks(m, r, g, l);
+    for (const AdapterPart part : {AdapterPart::kA, AdapterPart::kB, AdapterPart::kMagnitude}) {
+      if (part == AdapterPart::kMagnitude && !r.memory.dora) continue;
+      for (const AdapterBlock& b : blocks.all()) {
+        TensorInfo t;
+        t.name = kPrefix + adapted_module(b.matrix, l) + suffix_of(b.matrix, part);
+        t.role = b.matrix, t.part = part, t.layer = l;
+        t.rank = part == AdapterPart::kMagnitude ? 1 : 2;
+        if (part != AdapterPart::kA)
+          t.dim = {b.outputs, part == AdapterPart::kB ? blocks.rank : 1};
+        else if (is_transposed_in_files(t))
+          t.dim = {blocks.inputs, blocks.rank};
+        else
+          t.dim = {blocks.rank, blocks.inputs};
+        out.push_back(std::move(t));
       }
     }
+  };
+  for (std::int32_t l = 0; l < static_cast<std::int32_t>(m.layers); ++l)
+    for (std::uint32_t g = 0; g < kAdapterGroups; ++g) add(static_cast<AdapterGroup>(g), l);
+  for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead}) add(g, -1);
   return out;
+}
+
+bool is_transposed_in_files(const TensorInfo& t) {
+  return t.role == TensorRole::kEmbed && t.part == AdapterPart::kA;
 }
 
 std::string adapted_weight(const TensorInfo& adapter) {
   const std::size_t prefix = std::string_view(kPrefix).size(),
-                    suffix = std::string_view(suffix_of(adapter.part)).size();
-  assert(adapter.name.starts_with(kPrefix) && adapter.name.ends_with(suffix_of(adapter.part)));
+                    suffix = std::string_view(suffix_of(adapter.role, adapter.part)).size();
+  assert(adapter.name.starts_with(kPrefix) && adapter.name.ends_with(suffix_of(adapter.role, adapter.part)));
   return adapter.name.substr(prefix, adapter.name.size() - prefix - suffix) + ".weight";
 }
 
@@ -186,7 +212,12 @@ std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
     per_layer = checked_add(per_layer, checked_mul(columns, blocks.rank));
     if (r.memory.dora) per_layer = checked_add(per_layer, blocks.rows_of_b);
   }
-  return checked_mul(m.layers, per_layer);
+  std::uint64_t sum = checked_mul(m.layers, per_layer);
+  for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead}) {
+    const AdapterBlocks blocks = adapter_blocks(m, r, g, -1);
+    if (blocks.count) sum = checked_add(sum, checked_mul(checked_add(blocks.inputs, blocks.rows_of_b), blocks.rank));
+  }
+  return sum;
 }
 
 std::uint64_t count_saved_parameters(const ModelSpec& m, const RunSpec& r) {

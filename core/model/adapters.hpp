@@ -19,11 +19,14 @@
 
 namespace trainhost {
 
-/// The four products of a layer that can have adapters. q, k and v read the same input, as do gate and up.
-enum class AdapterGroup : std::uint32_t { kQkv, kO, kGateUp, kDown };
-inline constexpr std::uint32_t kAdapterGroups = 4;
+/// The products that can have adapters: four of a layer, in which q, k and v read the same input, as do gate
+/// and up; and two outside the layers. In that of the embedding u is a row of A^T per token, and the output
+/// scale * u B^T: A [rank, vocabulary] of PEFT is stored transposed, as a table of `rank` columns.
+enum class AdapterGroup : std::uint32_t { kQkv, kO, kGateUp, kDown, kEmbed, kHead };
+inline constexpr std::uint32_t kAdapterGroups = 4;     // of a layer
+inline constexpr std::uint32_t kAllAdapterGroups = 6;  // with those outside the layers, whose layer is -1
 
-/// The product that contains a matrix of this role. Only for roles of matrices of a layer.
+/// The product that contains a matrix of this role. Only for roles of matrices that can have an adapter.
 AdapterGroup adapter_group(TensorRole matrix);
 
 /// True for the products whose inputs TP ranks divide, and whose outputs are sums over them; the others
@@ -56,8 +59,11 @@ struct AdapterBlocks {
 };
 /// count is 0 if the run adapts no matrix of the product.
 AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group, std::int32_t layer);
-/// The adapters of every product that differ: those of layer 0 if all layers are alike, else of all layers.
+/// The adapters of every product of the layers that differ: those of layer 0 if all layers are alike, else of
+/// all layers.
 std::vector<AdapterBlocks> different_adapter_blocks(const ModelSpec& m, const RunSpec& r);
+/// The number of a product among those of a model: 4 * layer + group, then those outside the layers.
+std::uint32_t adapted_product_number(const ModelSpec& m, AdapterGroup group, std::int32_t layer);
 
 /// True if only adapters are trained.
 bool trains_adapters(const RunSpec& r);
@@ -89,9 +95,14 @@ struct AdapterProduct {
 };
 
 /// A and B of every adapted matrix, and with DoRA its magnitudes [out]; empty unless the run trains adapters.
-/// Per layer and product: the A's of its matrices, then their B's, then their magnitudes.
-/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "....q_proj.lora_magnitude_vector".
+/// Per layer and product: the A's of its matrices, then their B's, then their magnitudes; then those of the
+/// embedding and of the LM head.
+/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "....q_proj.lora_magnitude_vector",
+/// "base_model.model.model.embed_tokens.lora_embedding_A", which is [vocabulary, rank] here and [rank,
+/// vocabulary] in PEFT's files (is_transposed_in_files()).
 std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r);
+/// True for A of the embedding.
+bool is_transposed_in_files(const TensorInfo& t);
 /// The name of the adapted matrix of a tensor of an adapter: "model.layers.0.self_attn.q_proj.weight".
 std::string adapted_weight(const TensorInfo& adapter);
 /// tensors(m), then adapter_tensors(m, r): everything that a trainer has in memory.

@@ -95,6 +95,9 @@ enum class Fill { kZero, kOne, kNormal, kUniform };
 Fill fill_of(const TensorInfo& t) {
   assert(t.part != AdapterPart::kMagnitude && "follows from the weights");
   // An adapter begins without effect: B is 0. A as torch.nn.Linear, by kaiming_uniform_ with a = sqrt(5).
+  // Of an embedding A is 0, and B as torch.randn().
+  if (t.part != AdapterPart::kNone && t.role == TensorRole::kEmbed)
+    return t.part == AdapterPart::kA ? Fill::kZero : Fill::kNormal;
   if (t.part != AdapterPart::kNone) return t.part == AdapterPart::kA ? Fill::kUniform : Fill::kZero;
   switch (t.role) {
     case TensorRole::kNorm1:
@@ -141,7 +144,7 @@ void init_tensor(const ModelSpec& m, const TensorInfo& t, std::uint64_t seed, st
       out[i] = static_cast<float>((2 * uniform(key, first + i) - 1) * bound);
     return;
   }
-  const double sigma = m.initializer_range;
+  const double sigma = t.part == AdapterPart::kNone ? m.initializer_range : 1.0;
   for (std::size_t i = 0; i < out.size();) {
     const std::uint64_t element = first + i;
     const auto [even, odd] = normal_pair(key, element / 2);

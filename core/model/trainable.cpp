@@ -166,7 +166,8 @@ void require_trainable_modules(const ModelSpec& m, const RunSpec& r) {
       if (nf4::is_quantized(r, t))
         refuse(module, " is in NF4, and has no gradient", "leave it out, or set lora.base to \"bf16\"");
       for (const TensorInfo& a : adapters)
-        if (adapted_weight(a) == t.name)
+        if (adapted_weight(a) == t.name ||
+            (m.tied && a.role == TensorRole::kHead && t.role == TensorRole::kEmbed))
           refuse(module, " has an adapter too", "leave it out of lora.targets or of lora.modules_to_save");
     }
     // One tensor with the embedding, whose name a run must have.

@@ -375,7 +375,7 @@ class ValueRun {
     return drops() ? of_product(Quantity::kDropped, r, l) : x;
   }
   Value of_product(Quantity q, TensorRole r, std::int32_t l) const {
-    return value(q, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
+    return value(q, static_cast<std::int32_t>(adapted_product_number(p_.model, adapter_group(r), l)));
   }
   /// v, of which each TP rank has a part if the product divides its inputs, or for a gradient its outputs.
   Value of_inputs(const Product& q, Value v) const { return q.has_residual ? part_of_sum(v) : v; }
@@ -401,6 +401,9 @@ class ValueRun {
         return TensorRole::kGate;
       case AdapterGroup::kDown:
         return TensorRole::kDown;
+      case AdapterGroup::kEmbed:
+      case AdapterGroup::kHead:
+        break;
     }
     return r;
   }
@@ -416,7 +419,8 @@ class ValueRun {
   }
 
   /// Input, output, bias and residual of the product with a weight of this role. False for weights that are
-  /// in no product: embedding, norms.
+  /// in no product: norms. The embedding and the head have operations of their own; here they are products of
+  /// their adapters.
   bool product(TensorRole r, std::int32_t l, Product& out) const {
     switch (r) {
       case TensorRole::kQ:
@@ -433,11 +437,19 @@ class ValueRun {
         out = {value(Quantity::kAct, l), value(Quantity::kResidual, 2 * l + 2), TensorRole::kDownBias, true,
                value(Quantity::kResidual, 2 * l + 1)};
         break;
+      case TensorRole::kEmbed:
+        out = {Value{}, value(Quantity::kResidual, 0), TensorRole::kEmbed};
+        break;
+      case TensorRole::kHead:
+        out = {value(Quantity::kNormed, 2 * layers_), value(Quantity::kLogits, 0), TensorRole::kHead};
+        break;
       default:
         return false;
     }
     return true;
   }
+  bool adapts_embedding() const { return adapters_of(TensorRole::kEmbed, -1).count > 0; }
+  bool adapts_head() const { return adapters_of(TensorRole::kHead, -1).count > 0; }
   bool biased(TensorRole bias) const {
     const ModelSpec& m = p_.model;
     return bias == TensorRole::kQBias ? m.qkv_bias : bias == TensorRole::kOBias ? m.o_bias : m.mlp_bias;
@@ -474,7 +486,11 @@ class ValueRun {
   void dora_bwd();
   void rms_norm();
   void rms_norm_bwd();
+  void embed();
+  void embed_bwd();
   void head(bool trains);
+  void adapter_of_head();
+  void adapter_of_head_bwd(Out d_hf, Out d_u);
   void qk_norm_bwd();
   void attention_step();
   void copy();

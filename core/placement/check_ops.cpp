@@ -11,7 +11,7 @@ namespace trainhost::placement {
 
 using namespace operand;
 
-/// Of each product, by AdapterGroup.
+/// Of each product of a layer, by AdapterGroup.
 static constexpr TensorRole kFirstMatrix[] = {TensorRole::kQ, TensorRole::kO, TensorRole::kGate,
                                               TensorRole::kDown};
 
@@ -39,7 +39,7 @@ void ValueRun::forward_linear() {
       f_.at(i_, "adds a bias or a residual to the inner product of an adapter");
     return give(linear::kY, inner(q, r, l));
   }
-  if (!product(r, l, q))
+  if (l < 0 || !product(r, l, q))
     return f_.at(i_, p_[in(linear::kWeight)].name() + " is not the weight of a linear layer");
   // With DoRA, bias and residual are added with the magnitudes. With dropout there are two products, of the
   // input and of the dropped input.
@@ -210,7 +210,10 @@ void ValueRun::linear_dx_add() {
 void ValueRun::dropout() {
   const auto at = static_cast<std::int32_t>(step::dropout_product(p_, *o_));
   Product q;
-  product(kFirstMatrix[at % 4], at / 4, q);
+  if (at < 4 * layers_)
+    product(kFirstMatrix[at % 4], at / 4, q);
+  else
+    product(TensorRole::kHead, -1, q);  // that of the embedding has no dropout
   const bool forward = o_->kind == OpKind::kDropout;
   if (p_.traits.tier == Tier::kDevice)
     host_input(forward ? dropout::kMicroBatch : dropout_add::kMicroBatch, "micro_batch");
@@ -235,7 +238,7 @@ void ValueRun::linear_dx() {
     if (has_magnitudes(r, l)) f_.at(i_, "omits the product of the dropped input");
     return give(linear_dx::kDx, of_outputs(q, grad(of_product(Quantity::kDropped, r, l))));
   }
-  if (!product(r, l, q))
+  if (l < 0 || !product(r, l, q))
     return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is not the weight of a linear layer");
   if (has_magnitudes(r, l) && drops() && contents(in(linear_dx::kDy)).quantity == Quantity::kUnscaled) {
     need(linear_dx::kDy, grad(without_adapters(of_product(Quantity::kUnscaled, r, l))));
@@ -259,7 +262,7 @@ void ValueRun::linear_dw() {
     if (in(linear_dw::kGradBias) != kNoBuffer) f_.at(i_, "has a bias, which no adapter has");
     return contributes(linear_dw::kGradWeight, r, l, AdapterPart::kA);
   }
-  if (!product(r, l, q))
+  if (l < 0 || !product(r, l, q))
     return f_.at(i_, p_[in(linear_dw::kGradWeight)].name() + " is not the gradient of a linear layer");
   need(linear_dw::kDy, grad(q.y));
   need(linear_dw::kX, q.x);
@@ -292,6 +295,44 @@ void ValueRun::rms_norm_bwd() {
   give(rms_norm_bwd::kDx, own(grad(value(Quantity::kResidual, at))));
 }
 
+/// Rows of the table, to which the adapter of the embedding adds; or of the table of that adapter.
+void ValueRun::embed() {
+  host_input(embed::kIds, "ids");
+  if (params_.adapter_part(original(in(embed::kTable))) == AdapterPart::kA) {
+    weight(embed::kTable, TensorRole::kEmbed, -1, AdapterPart::kA);
+    return give(embed::kX, lora_inner(TensorRole::kEmbed, -1));
+  }
+  weight(embed::kTable, TensorRole::kEmbed, -1);
+  const Value x = value(Quantity::kResidual, 0);
+  give(embed::kX, adapts_embedding() ? without_adapters(x) : part_of_sum(x));
+}
+
+void ValueRun::embed_bwd() {
+  host_input(embed_bwd::kIds, "ids"), host_input(embed_bwd::kOrder, "order");
+  if (params_.adapter_part(original(in(embed_bwd::kGradTable))) == AdapterPart::kA) {
+    need(embed_bwd::kDx, grad(lora_inner(TensorRole::kEmbed, -1)));
+    return contributes(embed_bwd::kGradTable, TensorRole::kEmbed, -1, AdapterPart::kA);
+  }
+  need(embed_bwd::kDx, grad(value(Quantity::kResidual, 0)));
+  contributes(embed_bwd::kGradTable, TensorRole::kEmbed, -1);
+}
+
+/// Of a head with an adapter: u and B.
+void ValueRun::adapter_of_head() {
+  if (!adapts_head()) return;
+  need(head::u(o_->kind), lora_inner(TensorRole::kHead, -1));
+  weight(head::b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
+}
+
+/// d hf, which lacks the part of A of an adapter; u becomes its gradient, and that of B is added to.
+void ValueRun::adapter_of_head_bwd(Out d_hf, Out d_u) {
+  const Value hf = grad(value(Quantity::kNormed, 2 * layers_));
+  if (!adapts_head()) return give(d_hf, part_of_sum(hf));
+  contributes(head::grad_b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
+  give(d_hf, without_adapters(hf));
+  give(d_u, grad(lora_inner(TensorRole::kHead, -1)));
+}
+
 /// Logits and cross-entropy in one operation, in chunks: the logits are scratch of the operation. Training
 /// also writes the gradient of the hidden states.
 void ValueRun::head(bool trains) {
@@ -304,9 +345,10 @@ void ValueRun::head(bool trains) {
   scratch(head::logits(o_->kind)), scratch(head::losses(o_->kind));
   if (has_tensor_ranks()) need(head::stats(o_->kind), value(Quantity::kHeadStats, 0));
   persistent(head::scalars(o_->kind));
+  adapter_of_head();
   if (!trains) return;
   contributes_unless_frozen(head_loss::kGradHead, head_role(), -1);
-  give(head_loss::kDHf, part_of_sum(grad(hf)));
+  adapter_of_head_bwd(head_loss::kDHf, head_loss::kDU);
 }
 
 /// In place on dqkv: the gradient behind the norm becomes the gradient before it. v passes through unchanged.
@@ -380,8 +422,9 @@ void ValueRun::head_bwd() {
   need(head_bwd::kDLogits, grad(value(Quantity::kLogits, 0)));
   need(head_bwd::kHf, hf);
   weight(head_bwd::kHead, head_role(), -1);
+  adapter_of_head();
   contributes_unless_frozen(head_bwd::kGradHead, head_role(), -1);
-  give(head_bwd::kDHf, grad(hf));
+  adapter_of_head_bwd(head_bwd::kDHf, head_bwd::kDU);
 }
 
 /// Adds the gradient of one micro-batch, computed on the device, to the sum in host memory.
@@ -402,8 +445,7 @@ void ValueRun::apply() {
   const std::int32_t l = o_->layer;
   switch (o_->kind) {
     case OpKind::kEmbed:
-      weight(embed::kTable, TensorRole::kEmbed, -1), host_input(embed::kIds, "ids"),
-          give(embed::kX, part_of_sum(value(Quantity::kResidual, 0)));
+      embed();
       break;
     case OpKind::kRmsNorm:
       rms_norm();
@@ -438,6 +480,7 @@ void ValueRun::apply() {
     case OpKind::kHeadLogits:
       ++heads_, need(head_logits::kHf, value(Quantity::kNormed, 2 * layers_)),
           weight(head_logits::kHead, head_role(), -1);
+      adapter_of_head();
       give(head_logits::kLogits, part_of_sum(value(Quantity::kLogits, 0)));
       break;
     case OpKind::kHeadStats:
@@ -480,9 +523,7 @@ void ValueRun::apply() {
       qk_norm_bwd();
       break;
     case OpKind::kEmbedBwd:
-      need(embed_bwd::kDx, grad(value(Quantity::kResidual, 0))), host_input(embed_bwd::kIds, "ids"),
-          host_input(embed_bwd::kOrder, "order");
-      contributes(embed_bwd::kGradTable, TensorRole::kEmbed, -1);
+      embed_bwd();
       break;
     case OpKind::kGradSquares:
       params_.squares(i_, in(grad_squares::kGrad)), intact(in(grad_squares::kGrad)),

@@ -56,7 +56,8 @@ std::uint32_t ParamRecord::contributions_wanted(std::size_t i) const {
   return zero() >= 2 ? 1 : writes_wanted(i);
 }
 std::uint32_t ParamRecord::writes_wanted(std::size_t i) const {
-  return p_.model.tied && role(p_.params[i].grad) == TensorRole::kEmbed ? 2 : 1;
+  const BufferId grad = p_.params[i].grad;
+  return p_.model.tied && role(grad) == TensorRole::kEmbed && adapter_part(grad) == AdapterPart::kNone ? 2 : 1;
 }
 
 void ParamRecord::end_of_micro() {

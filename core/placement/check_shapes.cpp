@@ -96,6 +96,18 @@ class Shapes {
       f_.at(i_, x.name() + " has " + std::to_string(x.rows) + " rows for " + std::to_string(M) + " tokens");
     in(k, x.rows, m_.vocab);
   }
+  /// Columns of a table of the embedding: H, or of A of its adapter the rank.
+  std::uint64_t width_of_table(In k) const {
+    const auto is_adapter = [&](const Param& q) {
+      return (is_copy(q.weight, o_[k]) || is_copy(q.grad, o_[k])) &&
+             p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kA;
+    };
+    return std::ranges::any_of(p_.params, is_adapter)
+               ? adapter_blocks(m_, p_.run, AdapterGroup::kEmbed, -1).rank
+               : H;
+  }
+  std::uint64_t rank_of_head() const { return adapter_blocks(m_, p_.run, AdapterGroup::kHead, -1).rank; }
+  void adapter_of_head(In u, In b) { in(u, M, rank_of_head()), in(b, V, rank_of_head()); }
   /// True if b is this part of a parameter, or a copy of it in another tier.
   bool is_copy(BufferId part, BufferId b) const {
     return part != kNoBuffer && p_[part].layer == p_[b].layer &&
@@ -163,7 +175,8 @@ class Shapes {
 void Shapes::forward() {
   switch (o_.kind) {
     case OpKind::kEmbed:
-      in(embed::kTable, V, H), ids(embed::kIds), out(embed::kX, M, H);
+      in(embed::kTable, V, width_of_table(embed::kTable)), ids(embed::kIds),
+          out(embed::kX, M, width_of_table(embed::kTable));
       break;
     case OpKind::kRmsNorm:
       in(rms_norm::kX, M, H), in(rms_norm::kWeight, H, 1), out(rms_norm::kY, M, H),
@@ -252,6 +265,7 @@ void Shapes::head() {
           f32(head_loss::kGradHead, V, H), logits(head_loss::kLogits), scalars(head_loss::kScalars),
           losses(head_loss::kLosses, head_loss::kLogits);
       if (T > 1) f32(head_loss::kStats, T * M, 3);
+      adapter_of_head(head_loss::kU, head_loss::kB), f32(head_loss::kGradB, V, rank_of_head());
       break;
     case OpKind::kHeadStats:
       in(head_stats::kHf, M, H), in(head_stats::kHead, V, H), ids(head_stats::kTargets),
@@ -262,9 +276,11 @@ void Shapes::head() {
           logits(head_eval::kLogits), scalars(head_eval::kScalars),
           losses(head_eval::kLosses, head_eval::kLogits);
       if (T > 1) f32(head_eval::kStats, T * M, 3);
+      adapter_of_head(head_eval::kU, head_eval::kB);
       break;
     case OpKind::kHeadLogits:
       in(head_logits::kHf, M, H), in(head_logits::kHead, V, H), out(head_logits::kLogits, M, V * T);
+      adapter_of_head(head_logits::kU, head_logits::kB);
       break;
     case OpKind::kCrossEntropy:
       in(cross_entropy::kLogits, M, V), ids(cross_entropy::kTargets), scalars(cross_entropy::kScalars);
@@ -272,6 +288,7 @@ void Shapes::head() {
     case OpKind::kHeadBwd:
       in(head_bwd::kDLogits, M, V), in(head_bwd::kHf, M, H), in(head_bwd::kHead, V, H),
           f32(head_bwd::kGradHead, V, H);
+      adapter_of_head(head_bwd::kU, head_bwd::kB), f32(head_bwd::kGradB, V, rank_of_head());
       break;
     default:
       break;
@@ -350,7 +367,8 @@ void Shapes::backward() {
       f32(qk_norm_bwd::kPartials, W, 2 * D);
       break;
     case OpKind::kEmbedBwd:
-      in(embed_bwd::kDx, M, H), ids(embed_bwd::kIds), f32(embed_bwd::kGradTable, V, H),
+      in(embed_bwd::kDx, M, width_of_table(embed_bwd::kGradTable)), ids(embed_bwd::kIds),
+          f32(embed_bwd::kGradTable, V, width_of_table(embed_bwd::kGradTable)),
           ids(embed_bwd::kOrder);
       if ((o_[embed_bwd::kOrder] == kNoBuffer) == runs_on_device())
         f_.at(i_, runs_on_device() ? "lacks the order of the rows"

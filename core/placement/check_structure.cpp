@@ -22,6 +22,7 @@ struct Signature {
   std::uint8_t ins;
   std::uint32_t optional;
   std::array<int, 4> outs;
+  int fifth_out = kNone;
 };
 const Signature& signature(OpKind k) {
   static constexpr Signature kTable[] = {
@@ -32,9 +33,10 @@ const Signature& signature(OpKind k) {
       {2, 0, {0, kNone, kNone, kNone}},          // rope
       {3, 0b110, {kNew, kNew, kNone, kNone}},    // attention; 2 without documents
       {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
-      {8, 0b1001000, {0, 3, 5, kNone}},  // head_loss; the second output only with a gradient; 7 without TP
-      {7, 0b100000, {4, kNone, kNone, kNone}},     // head_eval; 6 without TP
-      {2, 0, {kNew, kNone, kNone, kNone}},         // head_logits
+      // head_loss; the second output only with a gradient, the last two with an adapter; 7 without TP and adapter
+      {11, 0b11001000, {0, 3, 5, 8}, 10},
+      {9, 0b1100000, {4, kNone, kNone, kNone}},    // head_eval; 6 without TP and adapter
+      {4, 0, {kNew, kNone, kNone, kNone}},         // head_logits; 2 without an adapter
       {7, 0b110000, {4, 5, kNone, kNone}},         // rms_norm_bwd; without operand 4 the first output is new
       {2, 0, {kNew, kNone, kNone, kNone}},         // linear_dx
       {5, 0b11000, {2, 3, kNone, kNone}},          // linear_dw; the second output only with a bias
@@ -51,7 +53,7 @@ const Signature& signature(OpKind k) {
       {1, 0, {kNew, kNone, kNone, kNone}},         // copy
       {2, 0b10, {kNone, kNone, kNone, kNone}},     // hold
       {3, 0, {0, 2, kNone, kNone}},                // cross_entropy
-      {4, 0b1000, {1, 3, kNone, kNone}},           // head_bwd; the second output only with a gradient
+      {7, 0b1000, {1, 3, 4, 6}},                   // head_bwd; outputs as head_loss; 4 without an adapter
       {2, 0, {1, kNone, kNone, kNone}},            // add_grad
       {3, 0, {2, kNone, kNone, kNone}},            // lora_b
       {2, 0, {kNew, kNone, kNone, kNone}},         // lora_b_dx
@@ -110,24 +112,29 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const Signature& s = signature(o.kind);
   const bool attends = o.kind == OpKind::kAttention || o.kind == OpKind::kAttentionBwd;
   const bool drops = o.kind == OpKind::kDropout || o.kind == OpKind::kDropoutAdd;
-  const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval;
   const bool tensor_ranks = p.run.parallel.tensor > 1 && p.run.mode != RunMode::kInference;
   // Rows of activations are gathered from a buffer of their own, as shards of weights are with ZeRO 3.
   const bool of_tensor_ranks = o.flags & kAmongTensorRanks, gathers = o.kind == OpKind::kAllGather,
              of_rows = gathers && of_tensor_ranks && p.run.parallel.sequence && o.ins == s.ins;
   const bool without_last = (gathers && !of_rows && (p.run.parallel.zero != 3 || of_tensor_ranks)) ||
-                            (heads && !tensor_ranks) || (attends && !p.run.document_mask) ||
+                            (attends && !p.run.document_mask) ||
                             (drops && p.traits.tier != Tier::kDevice);
-  const std::size_t ins = s.ins - std::size_t{without_last};
+  std::size_t ins = s.ins - std::size_t{without_last};
+  // The head without statistics of TP ranks, or without an adapter.
+  const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval,
+             logits = o.kind == OpKind::kHeadLogits || o.kind == OpKind::kHeadBwd;
+  if ((heads || logits) && adapter_blocks(p.model, p.run, AdapterGroup::kHead, -1).count == 0)
+    ins = least_inputs(o.kind) + std::size_t{heads && tensor_ranks};
   if (o.ins != ins)
     return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;
   for (std::size_t k = 0; k < o.ins; ++k) {
-    if (o.in[k] == kNoBuffer && !(s.optional >> k & 1))
+    const bool needed = heads && tensor_ranks && k == operand::head::stats(o.kind).slot;
+    if (o.in[k] == kNoBuffer && (needed || !(s.optional >> k & 1)))
       return f.at(i, "has no input " + std::to_string(k)), false;
     if (o.in[k] != kNoBuffer && o.in[k] >= p.buffers.size())
       return f.at(i, "uses a buffer that does not exist"), false;
   }
-  if (o.outs > 4) return f.at(i, "has more than four outputs"), false;
+  if (o.outs > kMaxOutputs) return f.at(i, "has too many outputs"), false;
   for (BufferId b : o.outputs())
     if (b >= p.buffers.size()) return f.at(i, "uses a buffer that does not exist"), false;
   return true;
@@ -146,9 +153,10 @@ bool is_omitted_without_input(OpKind k, int input) {
 void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
   std::size_t n = 0;
-  for (int wanted : signature(o.kind).outs) {
+  const auto& [ins, optional, outs, fifth_out] = signature(o.kind);
+  for (int wanted : {outs[0], outs[1], outs[2], outs[3], fifth_out}) {
     if (wanted == kNone) continue;
-    assert(wanted < static_cast<int>(o.ins));
+    assert(wanted < kMaxOperands);  // kNoBuffer behind the last operand
     const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
     if (wanted != kNew && same == kNoBuffer && is_omitted_without_input(o.kind, wanted)) continue;
     if (wanted == kNew && o.kind == OpKind::kDoraBwd && p.run.memory.lora_dropout == 0) continue;

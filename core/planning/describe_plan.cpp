@@ -68,7 +68,9 @@ std::string describe_adapters(const ModelSpec& m, const RunSpec& r) {
   if (r.mode != RunMode::kLora && r.mode != RunMode::kQlora) return {};
   std::uint64_t least = r.lora_rank, most = r.lora_rank;
   if (!r.lora_rules.empty()) {
-    const std::vector<AdapterBlocks> adapters = different_adapter_blocks(m, r);
+    std::vector<AdapterBlocks> adapters = different_adapter_blocks(m, r);
+    for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead})
+      if (const AdapterBlocks b = adapter_blocks(m, r, g, -1); b.count) adapters.push_back(b);
     const auto [smallest, largest] =
         std::minmax_element(adapters.begin(), adapters.end(),
                             [](const AdapterBlocks& x, const AdapterBlocks& y) { return x.rank < y.rank; });

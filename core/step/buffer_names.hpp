@@ -51,15 +51,19 @@ inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qk
 inline constexpr char kXOut[] = "x_out", kHf[] = "hf", kRstdF[] = "rstd_f", kLogits[] = "logits";
 // u = x A^T of the adapters of a product, and its gradient, by AdapterGroup.
 inline constexpr char kQkvLora[] = "qkv_lora", kOLora[] = "o_lora", kGateUpLora[] = "gate_up_lora",
-                      kDownLora[] = "down_lora";
-inline constexpr const char* kLora[] = {kQkvLora, kOLora, kGateUpLora, kDownLora};
-inline constexpr const char* kDLora[] = {"d_qkv_lora", "d_o_lora", "d_gate_up_lora", "d_down_lora"};
+                      kDownLora[] = "down_lora", kEmbedLora[] = "embed_lora", kHeadLora[] = "head_lora";
+inline constexpr const char* kLora[] = {kQkvLora, kOLora, kGateUpLora, kDownLora, kEmbedLora, kHeadLora};
+// That of the head is computed in place.
+inline constexpr const char* kDLora[] = {"d_qkv_lora", "d_o_lora",     "d_gate_up_lora",
+                                         "d_down_lora", "d_embed_lora"};
 // The input of the adapters of a product after dropout, and the gradient of it.
 inline constexpr char kQkvDropped[] = "qkv_dropped", kODropped[] = "o_dropped",
                       kGateUpDropped[] = "gate_up_dropped", kDownDropped[] = "down_dropped";
 inline constexpr const char* kDropped[] = {kQkvDropped, kODropped, kGateUpDropped, kDownDropped};
 inline constexpr const char* kDDropped[] = {"d_qkv_dropped", "d_o_dropped", "d_gate_up_dropped",
                                             "d_down_dropped"};
+// Of the head, whose recomputation no policy decides.
+inline constexpr char kHeadDropped[] = "head_dropped", kDHeadDropped[] = "d_head_dropped";
 // DoRA, by AdapterGroup: the output of a product with its adapters before the magnitudes, [M, outputs], which
 // becomes its own gradient; per output m / norm and 1 / norm, [2, outputs]; with dropout, the gradient of the
 // product alone.
@@ -122,13 +126,17 @@ inline constexpr ParamRoles kLoraA[] = {
     {"w.o_lora_a", "grad.o_lora_a", "m.o_lora_a", "v.o_lora_a", "master.o_lora_a"},
     {"w.gate_up_lora_a", "grad.gate_up_lora_a", "m.gate_up_lora_a", "v.gate_up_lora_a",
      "master.gate_up_lora_a"},
-    {"w.down_lora_a", "grad.down_lora_a", "m.down_lora_a", "v.down_lora_a", "master.down_lora_a"}};
+    {"w.down_lora_a", "grad.down_lora_a", "m.down_lora_a", "v.down_lora_a", "master.down_lora_a"},
+    {"w.embed_lora_a", "grad.embed_lora_a", "m.embed_lora_a", "v.embed_lora_a", "master.embed_lora_a"},
+    {"w.head_lora_a", "grad.head_lora_a", "m.head_lora_a", "v.head_lora_a", "master.head_lora_a"}};
 inline constexpr ParamRoles kLoraB[] = {
     {"w.qkv_lora_b", "grad.qkv_lora_b", "m.qkv_lora_b", "v.qkv_lora_b", "master.qkv_lora_b"},
     {"w.o_lora_b", "grad.o_lora_b", "m.o_lora_b", "v.o_lora_b", "master.o_lora_b"},
     {"w.gate_up_lora_b", "grad.gate_up_lora_b", "m.gate_up_lora_b", "v.gate_up_lora_b",
      "master.gate_up_lora_b"},
-    {"w.down_lora_b", "grad.down_lora_b", "m.down_lora_b", "v.down_lora_b", "master.down_lora_b"}};
+    {"w.down_lora_b", "grad.down_lora_b", "m.down_lora_b", "v.down_lora_b", "master.down_lora_b"},
+    {"w.embed_lora_b", "grad.embed_lora_b", "m.embed_lora_b", "v.embed_lora_b", "master.embed_lora_b"},
+    {"w.head_lora_b", "grad.head_lora_b", "m.head_lora_b", "v.head_lora_b", "master.head_lora_b"}};
 /// The magnitudes of DoRA, of the adapted rows of a product, by AdapterGroup.
 inline constexpr ParamRoles kMagnitude[] = {
     {"w.qkv_magnitude", "grad.qkv_magnitude", "m.qkv_magnitude", "v.qkv_magnitude", "master.qkv_magnitude"},

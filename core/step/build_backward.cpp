@@ -48,7 +48,7 @@ std::optional<Stage> first_trained(const LayerWeights& w) {
 }
 
 Reach reach_of(const Builder& b) {
-  if (b.weights.embed.grad != kNoBuffer) return {};
+  if (b.weights.embed.grad != kNoBuffer || b.weights.embed_adapter.present()) return {};
   std::int32_t l = 0;
   for (const LayerWeights& w : b.weights.layers) {
     if (const std::optional<Stage> stage = first_trained(w)) return {l, *stage};
@@ -56,7 +56,8 @@ Reach reach_of(const Builder& b) {
   }
   // The final norm is the first part after the layers, the head the second one.
   const bool norm = b.weights.final_norm.grad != kNoBuffer;
-  assert((norm || b.weights.head.grad != kNoBuffer) && "a run trains at least one parameter");
+  assert((norm || b.weights.head.grad != kNoBuffer || b.weights.head_adapter.present()) &&
+         "a run trains at least one parameter");
   return {norm ? l : l + 1, {}};
 }
 
@@ -213,13 +214,45 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
   return true;
 }
 
+/// The gradient of A of the head's adapter and, if `below`, its part of d hf. The head has overwritten the input of
+/// A, which is computed again from x_out: that costs less memory than a copy while the logits are live.
+void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
+  const Weight& a = b.weights.head_adapter.a;
+  const std::uint32_t copy = b.copy;
+  b.copy = kRecomputedCopy;
+  const BufferId hf = b.act(role::kHf, -1, b.p.model.hidden), rstd = b.stat(role::kRstdF, -1, 1);
+  b.op(OpKind::kRmsNorm, -1, {f.x_out, b.weights.final_norm.w}, {hf, rstd}, kRecomputed);
+  const BufferId input = dropped_input_of_head(b, hf);
+  b.copy = copy;
+  b.op(OpKind::kLinearDw, -1, {f.head_lora, input, a.grad, kNoBuffer, kNoBuffer}, {a.grad}, kFirstWrite);
+  if (!below) return;
+  if (!b.drops()) return b.op(OpKind::kLinearDxAdd, -1, {f.head_lora, a.w, f.hf}, {f.hf});
+  const BufferId dropped = b.act(role::kDHeadDropped, -1, b.p.model.hidden);
+  b.op(OpKind::kLinearDx, -1, {f.head_lora, a.w}, {dropped});
+  b.op(OpKind::kDropoutAdd, -1, {dropped, f.hf, b.micro_batch}, {f.hf});
+}
+
+/// The gradients of the adapter of the embedding, from that of its output.
+void adapter_of_embedding_bwd(Builder& b, const ForwardActs& f, BufferId dx) {
+  const Adapter& adapter = b.weights.embed_adapter;
+  b.op(OpKind::kLoraBDw, -1, {dx, f.embed_lora, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
+  const BufferId du =
+      b.act(role::kDLora[static_cast<std::size_t>(AdapterGroup::kEmbed)], -1, b.p[f.embed_lora].cols);
+  b.op(OpKind::kLoraBDx, -1, {dx, adapter.b.w}, {du});
+  b.op(OpKind::kEmbedBwd, -1, {du, b.ids, adapter.a.grad, b.order}, {adapter.a.grad}, kFirstWrite);
+}
+
 /// Loss and gradients of the head, a chunk of tokens at a time; hf becomes d hf. Returns d hf between the
-/// products.
-BufferId head(Builder& b, const ForwardActs& f) {
+/// products. `below`: whether something before the head is trained.
+BufferId head(Builder& b, const ForwardActs& f, bool below) {
   const Weight& w = b.weights.head;
+  const Weight& lora_b = b.weights.head_adapter.b;
   const HeadScratch s = head_scratch(b, f.hf);
-  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses, s.stats},
-       {f.hf, w.grad, b.scalars}, kFirstWrite);
+  b.op(OpKind::kHeadLoss, -1,
+       {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses, s.stats, f.head_lora, lora_b.w,
+        lora_b.grad},
+       {f.hf, w.grad, b.scalars, f.head_lora, lora_b.grad}, kFirstWrite);
+  if (b.weights.head_adapter.present()) adapter_of_head_bwd(b, f, below);
   start_tensor_sum(b, -1, f.hf);
   return end_tensor_sum_bwd(b, -1, f.hf, role::kDHf, b.p.model.hidden);
 }
@@ -231,10 +264,11 @@ void build_micro(Builder& b) {
   sum_scalars_of_ranks(b);
   const ForwardActs f = build_forward(b);
   b.phase = kBackward;
-  const BufferId d_hf = head(b, f);
-  if (!b.p.model.tied) reduce_gradient(b, b.weights.head.grad);
   const Reach reach = reach_of(b);
   const auto layers = static_cast<std::int32_t>(b.p.model.layers);
+  const BufferId d_hf = head(b, f, reach.contains(layers));
+  if (!b.p.model.tied) reduce_gradient(b, b.weights.head.grad);
+  for (const Weight* w : {&b.weights.head_adapter.a, &b.weights.head_adapter.b}) reduce_gradient(b, w->grad);
   if (!reach.contains(layers)) return b.end();  // the head alone is trained
   const BufferId dx = b.own_act(role::kDx, -1, b.p.model.hidden);
   norm_bwd(b, -1, d_hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);
@@ -252,6 +286,8 @@ void build_micro(Builder& b) {
          {gather_rows(b, -1, dx, role::kDxEmbed), b.ids, b.weights.embed.grad, b.order},
          {b.weights.embed.grad}, b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
   reduce_gradient(b, b.weights.embed.grad);
+  if (b.weights.embed_adapter.present()) adapter_of_embedding_bwd(b, f, dx);
+  for (const Weight* w : {&b.weights.embed_adapter.a, &b.weights.embed_adapter.b}) reduce_gradient(b, w->grad);
   b.end();
 }
 

@@ -179,7 +179,34 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   return next;
 }
 
+/// x += scale * u B^T of the adapter of the embedding; u is a row of its A per token. It has no dropout, as in PEFT.
+BufferId adapt_embedding(Builder& b, BufferId ids, BufferId x) {
+  const Adapter& adapter = b.weights.embed_adapter;
+  if (!adapter.present()) return kNoBuffer;
+  const BufferId u = b.act(role::kEmbedLora, -1, b.p[adapter.a.w].cols);
+  b.op(OpKind::kEmbed, -1, {adapter.a.w, ids}, {u});
+  b.op(OpKind::kLoraB, -1, {u, adapter.b.w, x}, {x});
+  return u;
+}
+
+/// u = hf A^T of the adapter of the head, whose operation adds the product with B, a chunk of logits at a time.
+BufferId inner_product_of_head(Builder& b, BufferId hf) {
+  const Adapter& adapter = b.weights.head_adapter;
+  if (!adapter.present()) return kNoBuffer;
+  const BufferId input = dropped_input_of_head(b, hf);
+  const BufferId u = b.act(role::kHeadLora, -1, b.p[adapter.a.w].rows);
+  b.op(OpKind::kLinear, -1, {input, adapter.a.w, kNoBuffer, kNoBuffer}, {u});
+  return u;
+}
+
 }  // namespace
+
+BufferId dropped_input_of_head(Builder& b, BufferId hf) {
+  if (!b.drops()) return hf;
+  const BufferId input = b.act(role::kHeadDropped, -1, b.p[hf].cols);
+  b.op(OpKind::kDropout, -1, {hf, b.micro_batch}, {input});
+  return input;
+}
 
 ForwardActs build_forward(Builder& b) {
   const ModelSpec& m = b.p.model;
@@ -187,12 +214,14 @@ ForwardActs build_forward(Builder& b) {
   f.layers.resize(m.layers);
   BufferId x = b.own_act(role::kX, 0, m.hidden);
   const BufferId embedded = b.divides_rows() ? add_all_rows(b, role::kEmbedSum, -1) : x;
-  b.op(OpKind::kEmbed, -1, {b.weights.embed.w, b.phase == kGenerate ? b.token : b.ids}, {embedded});
+  const BufferId ids = b.phase == kGenerate ? b.token : b.ids;
+  b.op(OpKind::kEmbed, -1, {b.weights.embed.w, ids}, {embedded});
   start_tensor_sum(b, -1, embedded);
   if (b.divides_rows())
     take_rows_of_sum(b, -1, embedded, kNoBuffer, x);
   else
     wait_for_tensor_ranks(b, -1, x);
+  f.embed_lora = adapt_embedding(b, ids, x);
   for (std::uint32_t l = 0; l < m.layers; ++l) {
     f.layers[l].x = x;
     x = layer(b, static_cast<std::int32_t>(l), b.weights.layers[l], f.layers[l]);
@@ -202,6 +231,7 @@ ForwardActs build_forward(Builder& b) {
   f.rstd_f = b.own_stat(role::kRstdF, -1);
   norm(b, -1, f.x_out, b.weights.final_norm, f.hf, f.rstd_f);
   f.hf = gather_rows(b, -1, f.hf, role::kHfAll);
+  f.head_lora = inner_product_of_head(b, f.hf);
   return f;
 }
 
@@ -219,7 +249,9 @@ void build_eval(Builder& b) {
   b.begin(SectionKind::kEval, kEval, kOfEval, b.tokens());
   const ForwardActs f = build_forward(b);
   const HeadScratch s = head_scratch(b, f.hf);
-  b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses, s.stats},
+  b.op(OpKind::kHeadEval, -1,
+       {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses, s.stats, f.head_lora,
+        b.weights.head_adapter.b.w},
        {b.scalars});
   b.end();
 }
@@ -229,7 +261,7 @@ void build_generate(Builder& b) {
   const ForwardActs f = build_forward(b);
   const std::uint64_t vocab = b.p.model.vocab * (b.has_tensor_ranks() ? b.p.run.parallel.tensor : 1);
   const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, vocab, b.storage_type());
-  b.op(OpKind::kHeadLogits, -1, {f.hf, b.weights.head.w}, {logits});
+  b.op(OpKind::kHeadLogits, -1, {f.hf, b.weights.head.w, f.head_lora, b.weights.head_adapter.b.w}, {logits});
   gather_over_tensor_ranks(b, logits);
   b.end();
 }

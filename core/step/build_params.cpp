@@ -27,9 +27,12 @@ ParamTarget target_of(Weights& w, const TensorInfo& t) {
   if (t.part != AdapterPart::kNone) {
     const AdapterGroup g = adapter_group(t.role);
     const auto i = static_cast<std::size_t>(g);
-    if (t.part == AdapterPart::kMagnitude) return {&role::kMagnitude[i], &l.adapter(g).magnitude};
-    return t.part == AdapterPart::kA ? ParamTarget{&role::kLoraA[i], &l.adapter(g).a}
-                                     : ParamTarget{&role::kLoraB[i], &l.adapter(g).b};
+    Adapter& adapter = g == AdapterGroup::kEmbed  ? w.embed_adapter
+                       : g == AdapterGroup::kHead ? w.head_adapter
+                                                  : l.adapter(g);
+    if (t.part == AdapterPart::kMagnitude) return {&role::kMagnitude[i], &adapter.magnitude};
+    return t.part == AdapterPart::kA ? ParamTarget{&role::kLoraA[i], &adapter.a}
+                                     : ParamTarget{&role::kLoraB[i], &adapter.b};
   }
   switch (t.role) {
     case TensorRole::kEmbed:

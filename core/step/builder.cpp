@@ -10,14 +10,6 @@
 namespace trainhost::step {
 namespace {
 
-/// True if the last slot of the operation was added later: it is left out where it is absent, so that digests
-/// of other runs stay as they were.
-bool omits_absent_last(OpKind k) {
-  return k == OpKind::kAttention || k == OpKind::kAttentionBwd || k == OpKind::kDropout ||
-         k == OpKind::kDropoutAdd || k == OpKind::kAllGather || k == OpKind::kHeadLoss ||
-         k == OpKind::kHeadEval;
-}
-
 BufferId push(Program& p, Buffer b) {
   checked_mul(b.rows, b.cols, size_of(b.dtype));
   // Without a tier of its own a buffer is where the trainer computes.
@@ -77,7 +69,7 @@ void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId
   std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
   std::fill(std::begin(o.out), std::end(o.out), kNoBuffer);
   for (BufferId b : in) o.in[o.ins++] = b;
-  if (omits_absent_last(kind) && o.in[o.ins - 1] == kNoBuffer) --o.ins;
+  while (o.ins > least_inputs(kind) && o.in[o.ins - 1] == kNoBuffer) --o.ins;
   // Outputs are a list, so absent ones are left out.
   for (BufferId b : out)
     if (b != kNoBuffer) o.out[o.outs++] = b;

@@ -30,7 +30,8 @@ struct LayerWeights {
   const Adapter& adapter(AdapterGroup g) const { return adapters[static_cast<std::size_t>(g)]; }
 };
 struct Weights {
-  Weight embed, final_norm, head;  // head == embed if the embeddings are tied
+  Weight embed, final_norm, head;        // head == embed if the embeddings are tied
+  Adapter embed_adapter, head_adapter;  // also of a tied head, which the embedding does not share
   std::vector<LayerWeights> layers;
 };
 
@@ -49,6 +50,8 @@ struct LayerActs {
 struct ForwardActs {
   std::vector<LayerActs> layers;
   BufferId x_out, hf, rstd_f;
+  // u of the adapters outside the layers; kNoBuffer without.
+  BufferId embed_lora = kNoBuffer, head_lora = kNoBuffer;
 };
 
 struct Builder {
@@ -116,7 +119,7 @@ struct Builder {
   }
 
   /// Appends an operation. `in` has one entry per slot of operands.hpp, kNoBuffer if absent; absent outputs
-  /// are omitted, and so are the slots kStarts and kMicroBatch if absent.
+  /// are omitted, and so are the last slots if a kind got them later.
   void op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
           std::initializer_list<BufferId> out, std::uint32_t flags = 0);
 
@@ -133,6 +136,8 @@ void build_params(Builder& b);
 /// Appends embedding, layers and final norm to the current section. In a generate section attention reads and
 /// appends to the key/value caches.
 ForwardActs build_forward(Builder& b);
+/// hf, or in training with dropout what that leaves of it for the adapter of the head.
+BufferId dropped_input_of_head(Builder& b, BufferId hf);
 /// Logits of a chunk of tokens and, on a device, the loss of each token; of several TP ranks their
 /// statistics, which are computed here.
 struct HeadScratch {

@@ -60,12 +60,13 @@ class Hybrid {
     const bool micro = section == SectionKind::kMicro;
     switch (op.kind) {
       case OpKind::kEmbed:
-        if (p_.model.tied && !micro) break;  // eval and generate use the table on the device
+        if (op[operand::embed::kTable] != table_) break;  // of an adapter
+        if (p_.model.tied && !micro) break;               // eval and generate use the table on the device
         return host_.replace_embed(op, p_.model.tied ? mirror_ : table_, micro ? kActivationCopy : 0u, out);
       case OpKind::kHeadLoss:
         return head(op, out);
       case OpKind::kEmbedBwd:
-        if (p_.model.tied) break;
+        if (p_.model.tied || op[operand::embed_bwd::kGradTable] != p_.params.front().grad) break;
         return host_.replace_embed_bwd(op, kSyncCopy, out);
       case OpKind::kGradSquares:
       case OpKind::kAdamW:
@@ -93,14 +94,15 @@ class Hybrid {
     const BufferId host_logits = host_.pinned(role::kLogits, -1, kOnHost, all.rows, all.cols, all.dtype);
     Op forward = op;
     forward.phase = kForward;
-    out.push_back(make_op_like(forward, OpKind::kHeadLogits, {hf, head}, {logits}));
+    const BufferId u = op[head_loss::kU], b = op[head_loss::kB], grad_b = op[head_loss::kGradB];
+    out.push_back(make_op_like(forward, OpKind::kHeadLogits, {hf, head, u, b}, {logits}));
     out.push_back(make_op_like(forward, OpKind::kCopy, {logits}, {host_logits}, kActivationCopy));
     out.push_back(make_op_like(forward, OpKind::kCrossEntropy,
                                {host_logits, host_.targets(), host_.scalars()},
                                {host_logits, host_.scalars()}));
     out.push_back(make_op_like(forward, OpKind::kCopy, {host_logits}, {logits}, kActivationCopy));
-    out.push_back(
-        make_op_like(op, OpKind::kHeadBwd, {logits, hf, head, grad_head}, {hf, grad_head}, op.flags));
+    out.push_back(make_op_like(op, OpKind::kHeadBwd, {logits, hf, head, grad_head, u, b, grad_b},
+                               {hf, grad_head, u, grad_b}, op.flags));
   }
 
   /// Two micro-batches are in flight, so buffers that are live across the boundary between forward and

@@ -73,7 +73,12 @@ class Streamed {
       if (b != kNoBuffer) p_.buffers[b].tier = Tier::kHost;
   }
 
-  bool of_embedding(const Op& op) const { return op.kind == OpKind::kEmbed || op.kind == OpKind::kEmbedBwd; }
+  /// Of the table itself, which stays on the host; that of its adapter is streamed like other weights.
+  bool of_embedding(const Op& op) const {
+    const Param& table = p_.params.front();
+    return (op.kind == OpKind::kEmbed && op[operand::embed::kTable] == table.weight) ||
+           (op.kind == OpKind::kEmbedBwd && op[operand::embed_bwd::kGradTable] == table.grad);
+  }
 
   /// Per run k: copy the weights of run k + 1, execute run k, add the gradients of run k - 1 on the host,
   /// send those of run k. The copies therefore overlap with the arithmetic of the run beside them.
@@ -126,8 +131,8 @@ class Streamed {
   /// Operands that are parameters become their device copies. The gradient on the device is one
   /// micro-batch's: overwritten, never added to; the host adds it to the sum.
   void transform(Op op, Run& r, std::vector<Op>& out) {
-    if (op.kind == OpKind::kEmbed) return host_.replace_embed(op, op[operand::embed::kTable], 0, out);
-    if (op.kind == OpKind::kEmbedBwd) return host_.replace_embed_bwd(op, 0, out);
+    if (of_embedding(op) && op.kind == OpKind::kEmbed) return host_.replace_embed(op, op[operand::embed::kTable], 0, out);
+    if (of_embedding(op)) return host_.replace_embed_bwd(op, 0, out);
     bool writes = false;
     for (BufferId& b : op.in) {
       if (const BufferId* w = r.weight.find(b)) b = *w;

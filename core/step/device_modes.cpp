@@ -41,6 +41,7 @@ Op make_op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
   std::fill(std::begin(o.out), std::end(o.out), kNoBuffer);
   // Every slot of `in` keeps its position; absent outputs are left out, as in Builder::op().
   for (BufferId b : in) o.in[o.ins++] = b;
+  while (o.ins > least_inputs(kind) && o.in[o.ins - 1] == kNoBuffer) --o.ins;
   for (BufferId b : out)
     if (b != kNoBuffer) o.out[o.outs++] = b;
   return o;

@@ -39,6 +39,12 @@ std::uint64_t muon(const Program& p, const Op& op) {
   return sum;
 }
 
+/// `products` products with B of the adapter of the head, if it has one.
+std::uint64_t adapter_of_head(const Program& p, const Op& op, std::uint64_t products) {
+  const BufferId b = op[operand::head::b(op.kind)];
+  return b == kNoBuffer ? 0 : checked_mul(products, product_of(p, op, b));
+}
+
 // FLOPs of matrix products only: everything else is bound by memory traffic (docs/memory-model.md).
 std::uint64_t flops(const Program& p, const Op& op) {
   switch (op.kind) {
@@ -64,16 +70,18 @@ std::uint64_t flops(const Program& p, const Op& op) {
       return product(p[op[operand::dora_squares::kB]].rows, p[op[operand::dora_squares::kA]].cols,
                      p[op[operand::dora_squares::kB]].cols);
     case OpKind::kHeadLoss:  // logits, d hf, and grad_head unless the head is frozen
-      return checked_mul(op[operand::head_loss::kGradHead] == kNoBuffer ? 2 : 3,
-                         product_of(p, op, op[operand::head_loss::kHead]));
+      return checked_add(checked_mul(op[operand::head_loss::kGradHead] == kNoBuffer ? 2 : 3,
+                                     product_of(p, op, op[operand::head_loss::kHead])),
+                         adapter_of_head(p, op, 3));
     case OpKind::kHeadStats:
       return product_of(p, op, op[operand::head_stats::kHead]);
     case OpKind::kHeadEval:
-      return product_of(p, op, op[operand::head_eval::kHead]);
+      return checked_add(product_of(p, op, op[operand::head_eval::kHead]), adapter_of_head(p, op, 1));
     case OpKind::kHeadLogits:
-      return product_of(p, op, op[operand::head_logits::kHead]);
+      return checked_add(product_of(p, op, op[operand::head_logits::kHead]), adapter_of_head(p, op, 1));
     case OpKind::kHeadBwd:
-      return checked_mul(2, product_of(p, op, op[operand::head_bwd::kHead]));  // d hf, grad_head
+      return checked_add(checked_mul(2, product_of(p, op, op[operand::head_bwd::kHead])),  // d hf, grad_head
+                         adapter_of_head(p, op, 2));
     case OpKind::kMuon:
       return muon(p, op);
     case OpKind::kAttention:

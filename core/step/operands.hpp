@@ -13,7 +13,8 @@
 
 namespace trainhost::step::operand {
 
-/// x = table[ids]. Of a TP rank: 0 for ids of other ranks.
+/// x = table[ids]. Of a TP rank: 0 for ids of other ranks. The table is the embedding, or A of its adapter, of
+/// which H is the rank.
 namespace embed {
 inline constexpr In kTable{0};  // [V,H] weight
 inline constexpr In kIds{1};    // [M] token ids, i32
@@ -86,9 +87,16 @@ inline constexpr In kLosses{6};    // [C] f32 scratch, one loss per token; on a 
 // f32[T*M,3] of the T TP ranks, from kHeadStats; V is then the rank's part of the vocabulary, and d hf its
 // part of the sum over it. Other runs have operations without this slot.
 inline constexpr In kStats{7};
+// Of a head with an adapter, which is frozen: logits += scale * u B^T, and d hf lacks the part of A. Other runs
+// have operations without these slots.
+inline constexpr In kU{8};             // [M,r] hf A^T, becomes its gradient
+inline constexpr In kB{9};             // [V,r]
+inline constexpr In kGradB{10};        // [V,r] f32, +=
 inline constexpr Out kDHf{0};          // the same buffer as kHf
 inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead, if present
 inline constexpr Out kScalarsOut{2};   // the same buffer as kScalars; 1 without a gradient of the head
+inline constexpr Out kDU{2};           // of a head with an adapter: the same buffer as kU
+inline constexpr Out kGradBOut{3};     // likewise: the same buffer as kGradB
 }  // namespace head_loss
 
 /// Logits and loss, a chunk of C tokens at a time.
@@ -100,6 +108,8 @@ inline constexpr In kLogits{3};       // [C,V] scratch
 inline constexpr In kScalars{4};      // f64[16], kEvalLossSum += loss
 inline constexpr In kLosses{5};       // [C] f32 scratch; on a device only
 inline constexpr In kStats{6};        // as kHeadLoss
+inline constexpr In kU{7};            // likewise
+inline constexpr In kB{8};            // likewise
 inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
 }  // namespace head_eval
 
@@ -117,6 +127,8 @@ inline constexpr Out kStats{0};   // f32[T*M,3], rows of this rank: those from (
 namespace head_logits {
 inline constexpr In kHf{0};       // [M,H]
 inline constexpr In kHead{1};     // [V,H] weight
+inline constexpr In kU{2};        // as kHeadLoss
+inline constexpr In kB{3};        // likewise
 inline constexpr Out kLogits{0};  // [M,V of all TP ranks]
 }  // namespace head_logits
 
@@ -184,7 +196,7 @@ inline constexpr Out kGradQWeightOut{1};  // the same buffer as kGradQWeight
 inline constexpr Out kGradKWeightOut{2};  // the same buffer as kGradKWeight
 }  // namespace qk_norm_bwd
 
-/// grad_table[ids] += dx.
+/// grad_table[ids] += dx. The table is the embedding, or A of its adapter, of which H is the rank.
 namespace embed_bwd {
 inline constexpr In kDx{0};             // [M,H]
 inline constexpr In kIds{1};            // [M] i32
@@ -275,9 +287,14 @@ namespace head_bwd {
 inline constexpr In kDLogits{0};       // [M,V]
 inline constexpr In kHf{1};            // [M,H], becomes d hf
 inline constexpr In kHead{2};          // [V,H] weight
-inline constexpr In kGradHead{3};      // [V,H] f32, +=
+inline constexpr In kGradHead{3};      // [V,H] f32, +=; absent if the head is frozen
+inline constexpr In kU{4};             // as kHeadLoss
+inline constexpr In kB{5};             // likewise
+inline constexpr In kGradB{6};         // likewise
 inline constexpr Out kDHf{0};          // the same buffer as kHf
-inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead
+inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead, if present
+inline constexpr Out kDU{1};           // of a head with an adapter: the same buffer as kU
+inline constexpr Out kGradBOut{2};     // likewise: the same buffer as kGradB
 }  // namespace head_bwd
 
 /// grad += part; overwritten on its first write. If kGrad is a shard (Buffer::whole) and kPart is not, the
@@ -514,6 +531,20 @@ constexpr In logits(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLogi
 constexpr In scalars(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kScalars : head_eval::kScalars; }
 constexpr In losses(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLosses : head_eval::kLosses; }
 constexpr In stats(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kStats : head_eval::kStats; }
+constexpr In u(OpKind k) {
+  return k == OpKind::kHeadLoss   ? head_loss::kU
+         : k == OpKind::kHeadEval ? head_eval::kU
+         : k == OpKind::kHeadBwd  ? head_bwd::kU
+                                  : head_logits::kU;
+}
+/// B of the adapter of the head; absent without one.
+constexpr In b(OpKind k) {
+  return k == OpKind::kHeadLoss   ? head_loss::kB
+         : k == OpKind::kHeadEval ? head_eval::kB
+         : k == OpKind::kHeadBwd  ? head_bwd::kB
+                                  : head_logits::kB;
+}
+constexpr In grad_b(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kGradB : head_bwd::kGradB; }
 }  // namespace head
 
 }  // namespace trainhost::step::operand

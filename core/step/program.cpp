@@ -31,10 +31,11 @@ constexpr OpInfo kOps[] = {
     {"rope", 2, bits({rope::kQkv}), 0},
     {"attention", 3, 0, bits({attention::kScratch})},
     {"swiglu", 1, 0, 0},
-    {"head_loss", 8, bits({head_loss::kHf, head_loss::kGradHead, head_loss::kScalars}),
+    {"head_loss", 11,
+     bits({head_loss::kHf, head_loss::kGradHead, head_loss::kScalars, head_loss::kU, head_loss::kGradB}),
      bits({head_loss::kLogits, head_loss::kLosses})},
-    {"head_eval", 7, bits({head_eval::kScalars}), bits({head_eval::kLogits, head_eval::kLosses})},
-    {"head_logits", 2, 0, 0},
+    {"head_eval", 9, bits({head_eval::kScalars}), bits({head_eval::kLogits, head_eval::kLosses})},
+    {"head_logits", 4, 0, 0},
     {"rms_norm_bwd", 7, bits({rms_norm_bwd::kDxIn, rms_norm_bwd::kGradWeight}),
      bits({rms_norm_bwd::kPartials})},
     {"linear_dx", 2, 0, 0},
@@ -54,7 +55,7 @@ constexpr OpInfo kOps[] = {
     {"copy", 1, 0, 0},
     {"hold", 2, 0, 0},
     {"cross_entropy", 3, bits({cross_entropy::kLogits, cross_entropy::kScalars}), 0},
-    {"head_bwd", 4, bits({head_bwd::kHf, head_bwd::kGradHead}), 0},
+    {"head_bwd", 7, bits({head_bwd::kHf, head_bwd::kGradHead, head_bwd::kU, head_bwd::kGradB}), 0},
     {"add_grad", 2, bits({add_grad::kGrad}), 0},
     {"lora_b", 3, bits({lora_b::kY}), 0},
     {"lora_b_dx", 2, 0, 0},
@@ -88,6 +89,28 @@ static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 const OpInfo& op_info(OpKind k) {
   assert(k < OpKind::kCount_);
   return kOps[static_cast<std::size_t>(k)];
+}
+
+std::uint8_t least_inputs(OpKind k) {
+  const std::uint8_t all = op_info(k).inputs;
+  switch (k) {
+    case OpKind::kAttention:
+    case OpKind::kAttentionBwd:
+    case OpKind::kDropout:
+    case OpKind::kDropoutAdd:
+    case OpKind::kAllGather:
+      return all - 1;
+    case OpKind::kHeadLoss:
+      return head_loss::kStats.slot;
+    case OpKind::kHeadEval:
+      return head_eval::kStats.slot;
+    case OpKind::kHeadLogits:
+      return head_logits::kU.slot;
+    case OpKind::kHeadBwd:
+      return head_bwd::kU.slot;
+    default:
+      return all;
+  }
 }
 
 /// Names are for people and for tests: the marks ' and '' tell the copies of a recomputed buffer apart. Roles
@@ -124,9 +147,10 @@ std::string op_label(const Program& p, const Op& op) {
 
 /// By the role name of the buffer: a look-up per operation must not search the parameters.
 AdapterBlocks lora_blocks(const Program& p, BufferId b) {
-  for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
+  for (std::uint32_t g = 0; g < kAllAdapterGroups; ++g)
     if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad ||
-        p[b].role == role::kMagnitude[g].weight || p[b].role == role::kMagnitude[g].grad)
+        (g < kAdapterGroups &&
+         (p[b].role == role::kMagnitude[g].weight || p[b].role == role::kMagnitude[g].grad)))
       return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g), p[b].layer);
   assert(false && "the buffer is B or the magnitudes of adapters, or their gradient");
   return {};
@@ -137,7 +161,9 @@ std::uint32_t dropout_product(const Program& p, const Op& op) {
   const std::string_view of = p[forward ? op[operand::dropout::kY] : op[operand::dropout_add::kDy]].role;
   for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
     if (of == (forward ? role::kDropped[g] : role::kDDropped[g]))
-      return kAdapterGroups * static_cast<std::uint32_t>(op.layer) + g;
+      return adapted_product_number(p.model, static_cast<AdapterGroup>(g), op.layer);
+  if (of == (forward ? role::kHeadDropped : role::kDHeadDropped))
+    return adapted_product_number(p.model, AdapterGroup::kHead, -1);
   assert(false && "the buffer is a dropped input of adapters, or its gradient");
   return 0;
 }

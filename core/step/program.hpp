@@ -135,7 +135,7 @@ enum OpFlag : std::uint32_t {
   kAmongTensorRanks = 256,  // collectives: among the TP ranks; without it among the DP ranks
 };
 
-inline constexpr int kMaxOperands = 8, kMaxOutputs = 4;
+inline constexpr int kMaxOperands = 11, kMaxOutputs = 5;
 
 /// An operand slot: index into Op::in or Op::out. operands.hpp names the slots of every operation.
 struct In {
@@ -212,7 +212,7 @@ bool runs_on_host(const Program& p, const Op& op);
 /// kLoraB and its gradients, of kDoraScale and kDoraBwd. b must be such a buffer.
 AdapterBlocks lora_blocks(const Program& p, BufferId b);
 
-/// The product, as 4 * layer + AdapterGroup, whose adapters' input a kDropout or kDropoutAdd drops: what
+/// The product, as adapted_product_number(), whose adapters' input a kDropout or kDropoutAdd drops: what
 /// makes the masks of two products independent.
 std::uint32_t dropout_product(const Program& p, const Op& op);
 
@@ -280,6 +280,9 @@ struct OpInfo {
   std::uint32_t scratch_mask;  // bit i: input i is scratch: written before it is read, unused afterwards
 };
 const OpInfo& op_info(OpKind k);
+/// How many slots every operation of this kind has. Those behind them were added later: absent ones at the end
+/// are left out, so that digests of other runs stay as they were.
+std::uint8_t least_inputs(OpKind k);
 
 /// Name of an operation for users: "layers.3 linear qkv" (with the parameter it belongs to), "layers.3
 /// attention", "embed". Ends with "again" if the operation is recomputed.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """LoRA and DoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora, lora-dropout, qlora,
-dora, dora-dropout, qdora, lora-pattern and lora-modules.
+dora, dora-dropout, qdora, lora-pattern, lora-modules, lora-modules-untied, lora-head, lora-head-dropout and
+lora-vocabulary.
 
     peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers, peft and bitsandbytes)
 
@@ -11,10 +12,16 @@ lora-pattern has other ranks and alphas in some matrices, and adapters in some l
 
 lora-modules trains the norms and the embedding, which is the LM head too, beside adapters of q and v (MODULES).
 
+lora-modules-untied trains embedding and LM head whole, of a model in which they are two tensors.
+
+lora-head has an adapter of the LM head, which is the embedding too (HEAD), lora-head-dropout also with dropout, and
+lora-vocabulary adapters of embedding and LM head of a model in which they are two tensors (VOCABULARY). The merged
+weights have both tensors.
+
 dora, dora-dropout and qdora are the same three runs with use_dora. Magnitudes, which are vectors, are not decayed,
 like every vector in trainhost; with the Trainer of transformers they are.
 
-Base weights and tokens are those of tests/golden/runs/gqa-tied. Written are adapter_config.json and
+Base weights and tokens are those of tests/golden/runs/gqa-tied, of untied models those of mha. Written are adapter_config.json and
 adapter_model.safetensors, as PEFT saves them, with random A and B (B is 0 in a new adapter, which would hide half of
 the gradients), and expected.json: losses and gradient norms of 20 steps of AdamW, the norms of A and B after them,
 and those of the merged weights before them. tests/plugins/cpu/golden_test.cpp compares the CPU trainer with it, and
@@ -37,6 +44,8 @@ import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE = ROOT / "tests/golden/runs/gqa-tied"
+UNTIED = ROOT / "tests/golden/runs/mha"
+LAYERS = 3  # of gqa-tied
 STEPS, MICRO_BATCH, SEQ = 20, 2, 64
 LR, BETAS, EPS, DECAY, CLIP = 0.001, (0.9, 0.95), 1e-8, 0.1, 0.5
 DROPOUT, SEED = 0.25, 1337
@@ -44,6 +53,9 @@ PATTERNS = dict(target_modules=r".*\.(q_proj|v_proj|o_proj|down_proj)|model\.lay
                 exclude_modules=["layers.1.self_attn.o_proj"],
                 rank_pattern={"down_proj": 5, r"layers\.1\.self_attn\..*": 2}, alpha_pattern={"down_proj": 20})
 
+HEAD = dict(target_modules=["q_proj", "v_proj", "lm_head"])
+VOCABULARY = dict(target_modules=["q_proj", "embed_tokens", "lm_head"], rank_pattern={"lm_head": 5})
+BOTH = dict(target_modules=["q_proj", "v_proj"], modules_to_save=["embed_tokens", "lm_head"])
 MODULES = dict(target_modules=["q_proj", "v_proj"], modules_to_save=["norm", "embed_tokens"], ensure_weight_tying=True)
 
 
@@ -52,11 +64,11 @@ def in_nf4(name, w):
     return bnb_nf4.round_trip(w) if ".layers." in name and w.dim() == 2 else w
 
 
-def base_model(nf4=False):
-    config = transformers.AutoConfig.from_pretrained(BASE)
+def base_model(nf4=False, base=BASE):
+    config = transformers.AutoConfig.from_pretrained(base)
     config._attn_implementation = "eager"
     model = transformers.LlamaForCausalLM(config).to(torch.float64)
-    weights = safetensors.torch.load_file(BASE / "model.safetensors")
+    weights = safetensors.torch.load_file(base / "model.safetensors")
     missing, unexpected = model.load_state_dict({k: (in_nf4(k, v) if nf4 else v).double() for k, v in weights.items()}, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
@@ -73,7 +85,9 @@ def adapted(model, dora=False, **changes):
         if p.requires_grad and ("lora_magnitude_vector" in name or "modules_to_save" in name):
             p.data = (p.data * (1 + 0.2 * torch.randn(p.shape))).float().double()
         elif p.requires_grad:
-            p.data = (torch.randn(p.shape) * (0.02 if "lora_B" in name else 0.1)).double()
+            # PEFT swaps the names of the factors of an embedding.
+            small = "lora_B" in name or "lora_embedding_A" in name
+            p.data = (torch.randn(p.shape) * (0.02 if small else 0.1)).double()
     return model
 
 
@@ -90,12 +104,16 @@ def philox(counter, key):
 
 
 class Dropout(torch.nn.Module):
-    """The mask of trainhost: product = 4 * layer + (0: q, k, v; 1: o; 2: gate, up; 3: down)."""
+    """The mask of trainhost: product = 4 * layer + (0: q, k, v; 1: o; 2: gate, up; 3: down); 4 * layers + 1 of the
+    LM head."""
 
     step = 0
 
     def __init__(self, name):
         super().__init__()
+        if name.endswith("lm_head"):
+            self.product = 4 * LAYERS + 1
+            return
         layer = int(name.split("layers.")[1].split(".")[0])
         kinds = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
         self.product = 4 * layer + next(i for i, names in enumerate(kinds) if name.split(".")[-1] in names)
@@ -110,18 +128,18 @@ class Dropout(torch.nn.Module):
         return x * keep * float(np.float32(1 / (1 - DROPOUT)))
 
 
-def train(model):
+def train(model, base=BASE):
     """Losses, gradient norms and final norms of 20 steps of AdamW."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [{"params": [p for p in trained if p.dim() > 1], "weight_decay": DECAY},
               {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
-    raw = (BASE / "tokens.bin").read_bytes()
+    raw = (base / "tokens.bin").read_bytes()
     tokens = torch.tensor([raw[i] | raw[i + 1] << 8 for i in range(0, len(raw), 2)])
     expected = {"loss": [], "grad_norm": []}
     for step in range(STEPS):
         Dropout.step = step
-        first = step * MICRO_BATCH * SEQ
+        first = step % ((len(tokens) - 1) // (MICRO_BATCH * SEQ)) * MICRO_BATCH * SEQ  # mha has tokens for 5 steps
         batch = tokens[first : first + MICRO_BATCH * SEQ + 1]
         logits = model(batch[:-1].view(MICRO_BATCH, SEQ)).logits
         loss = torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), batch[1:])
@@ -131,8 +149,13 @@ def train(model):
         optimizer.step()
         expected["loss"].append(loss.item())
         expected["grad_norm"].append(norm.item())
-    expected["final_weights"] = {k: {"l2": v.norm().item()} for k, v in peft.get_peft_model_state_dict(model).items()}
+    expected["final_weights"] = {k: {"l2": v.norm().item()} for k, v in state_of(model).items()}
     return expected
+
+
+def state_of(model):
+    """What PEFT saves, without its copies of frozen tensors."""
+    return peft.get_peft_model_state_dict(model, save_embedding_layers=False)
 
 
 def run_settings():
@@ -140,19 +163,27 @@ def run_settings():
             "weight_decay": DECAY, "grad_clip": CLIP, "peft": peft.__version__, "torch": torch.__version__}
 
 
-def write(folder, dora, **changes):
-    model = adapted(base_model(), dora, **changes)
+def write(folder, dora, base=BASE, **changes):
+    model = adapted(base_model(base=base), dora, **changes)
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.float().contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
     safetensors.torch.save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     config = model.peft_config["default"]
     config.inference_mode = True
-    config.base_model_name_or_path = "../gqa-tied"
+    config.base_model_name_or_path = "../" + base.name
     config.save_pretrained(folder)
-    expected = train(model)
-    merged = adapted(base_model(), dora, **changes).merge_and_unload()
+    expected = train(model, base)
+    model = adapted(base_model(base=base), dora, **changes)
+    if config.target_modules & {"lm_head", "embed_tokens"}:
+        # merge_and_unload() would add the change of a tied LM head to the embedding too.
+        head = model.get_output_embeddings()
+        head = getattr(head, "base_layer", head)
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        model.config.tie_word_embeddings = False
+    merged = model.merge_and_unload()
     expected["merged_weights"] = {k: {"l2": v.norm().item(), "sum": v.sum().item()}
-                                  for k, v in merged.state_dict().items() if k != "lm_head.weight"}
+                                  for k, v in merged.state_dict().items()
+                                  if not model.config.tie_word_embeddings or k != "lm_head.weight"}
     expected["run"] = run_settings()
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
@@ -167,8 +198,8 @@ def write_nf4(folder, dora):
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
-def write_dropout(folder, dora):
-    model = adapted(base_model(), dora)
+def write_dropout(folder, dora, **changes):
+    model = adapted(base_model(), dora, **changes)
     for name, module in model.named_modules():
         if hasattr(module, "lora_dropout"):
             module.lora_dropout["default"] = Dropout(name)
@@ -182,6 +213,10 @@ if __name__ == "__main__":
     runs = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs"
     write(runs / "lora-pattern", False, **PATTERNS)
     write(runs / "lora-modules", False, **MODULES)
+    write(runs / "lora-modules-untied", False, UNTIED, **BOTH)
+    write(runs / "lora-head", False, **HEAD)
+    write_dropout(runs / "lora-head-dropout", False, **HEAD)
+    write(runs / "lora-vocabulary", False, UNTIED, **VOCABULARY)
     for dora in (False, True):
         write(runs / ("dora" if dora else "lora"), dora)
         write_dropout(runs / ("dora-dropout" if dora else "lora-dropout"), dora)

@@ -85,6 +85,8 @@ inline std::vector<Linear> linears(const ModelSpec& m, const RunSpec& r, const T
   std::vector<Linear> all{
       {m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
   for (const AdapterBlocks& b : different_adapter_blocks(m, r)) all.push_back({b.inner(), b.inputs, t});
+  if (const AdapterBlocks b = adapter_blocks(m, r, AdapterGroup::kHead, -1); b.count)
+    all.push_back({b.inner(), b.inputs, t});
   return all;
 }
 /// Floats that the products with B of the adapters use (engine/ops_lora.cpp). In f32 one packed block of B,
@@ -92,7 +94,10 @@ inline std::vector<Linear> linears(const ModelSpec& m, const RunSpec& r, const T
 inline std::uint64_t lora_floats(const ModelSpec& m, const RunSpec& r, bool f32_storage) {
   const std::uint64_t t = r.tokens_per_micro_batch();
   std::uint64_t most = 0;
-  for (const AdapterBlocks& blocks : different_adapter_blocks(m, r)) {
+  std::vector<AdapterBlocks> products = different_adapter_blocks(m, r);
+  for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead})
+    products.push_back(adapter_blocks(m, r, g, -1));
+  for (const AdapterBlocks& blocks : products) {
     const std::uint64_t rank = blocks.rank;
     if (f32_storage) most = std::max(most, blocks.inner() * t);
     for (const AdapterBlock& b : blocks.all())

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/step/operands.hpp"
+#include "plugins/cpu/engine/lora_product.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
 
@@ -28,6 +29,11 @@ struct Head {
   std::int32_t first_token;
   const float* stats;
   std::uint64_t ranks, rows_of_stats;
+  // The adapter, if blocks.count > 0: u becomes its gradient.
+  AdapterBlocks blocks;
+  T* u;
+  const T* b;
+  float* grad_b;
 
   /// The target of a token in the part of this rank; negative if another rank has it, or if it is not
   /// counted.
@@ -70,6 +76,25 @@ void chunk_logits(OpContext& ctx, const Head<float>& c, std::uint64_t first, std
                       [](Range, Range) {});
 }
 
+/// logits += scale * u B^T of the adapter.
+template <class T>
+void add_adapter(OpContext& ctx, const Head<T>& c, std::uint64_t first, std::uint64_t rows) {
+  if (!c.blocks.count) return;
+  const T* u = c.u + first * c.blocks.inner();
+  add_lora_b(ctx, c.blocks, rows, u, c.b, c.logits);
+}
+
+/// Gradients of B and of u from those of a chunk of logits.
+template <class T>
+void adapter_gradients(OpContext& ctx, const Head<T>& c, std::uint64_t first, std::uint64_t rows,
+                       bool overwrite) {
+  if (!c.blocks.count) return;
+  T* u = c.u + first * c.blocks.inner();
+  const T* d_logits = c.logits;
+  lora_b_weight_gradient(ctx, c.blocks, rows, d_logits, static_cast<const T*>(u), overwrite, c.grad_b);
+  lora_b_input_gradient(ctx, c.blocks, rows, d_logits, c.b, u);
+}
+
 /// TP ranks store f32 (stores_bf16()), so only they have statistics.
 double loss_of_token(OpContext& ctx, const Head<float>& c, std::uint64_t token, float* row) {
   if (c.stats) return loss_of_parts(ctx.kernels, c, token, row, ctx.step.loss_scale);
@@ -107,6 +132,7 @@ void chunk_gradients(OpContext& ctx, const Head<T>& c, std::uint64_t first, std:
   if (c.grad)
     weight_gradient(ctx, c.v, c.h, rows, d_logits, static_cast<const T*>(hf), overwrite, c.grad, 0,
                     [](std::uint32_t) {});
+  adapter_gradients(ctx, c, first, rows, overwrite);
   input_gradient(ctx, rows, c.v, c.h, d_logits, c.w, hf);
 }
 
@@ -120,8 +146,12 @@ void head_rows(OpContext& ctx, const step::Op& op) {
   c.hf = ctx.at<T>(op[head::kHf]), c.w = ctx.at<T>(op[head::kHead]), c.logits = ctx.at<T>(logits);
   c.train = train, c.grad = train ? ctx.f32(op[head_loss::kGradHead]) : nullptr;
   c.targets = ctx.step.targets;
-  if (op.ins > head::stats(op.kind).slot) {
-    const step::BufferId stats = op[head::stats(op.kind)];
+  if (const step::BufferId b = op[head::b(op.kind)]; b != step::kNoBuffer) {
+    c.blocks = step::lora_blocks(ctx.program, b);
+    c.b = ctx.at<T>(b), c.u = ctx.at<T>(op[head::u(op.kind)]);
+    c.grad_b = train ? ctx.f32(op[head_loss::kGradB]) : nullptr;
+  }
+  if (const step::BufferId stats = op[head::stats(op.kind)]; stats != step::kNoBuffer) {
     c.ranks = ctx.program.run.parallel.tensor, c.rows_of_stats = ctx.buffer(stats).rows / c.ranks;
     c.stats = ctx.f32(stats), c.first_token = first_token(ctx, c.v);
   }
@@ -129,6 +159,7 @@ void head_rows(OpContext& ctx, const step::Op& op) {
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
     chunk_logits(ctx, c, first, rows);
+    add_adapter(ctx, c, first, rows);
     loss += chunk_loss(ctx, c, first, rows);
     if (train) chunk_gradients(ctx, c, first, rows, first == 0 && ctx.overwrite(op));
   }
@@ -174,6 +205,10 @@ void run_head_logits(OpContext& ctx, const step::Op& op) {
     // Of a TP rank: its part of the logits.
     row_product(ctx, v, h, hf, w, static_cast<const T*>(nullptr), static_cast<const T*>(nullptr),
                 ctx.at<T>(op[head_logits::kLogits]) + ctx.tensor_rank() * v);
+    if (const step::BufferId b = op[head_logits::kB]; b != step::kNoBuffer)
+      add_lora_b(ctx, step::lora_blocks(ctx.program, b), 1,
+                 static_cast<const T*>(ctx.at<T>(op[head_logits::kU])), static_cast<const T*>(ctx.at<T>(b)),
+                 ctx.at<T>(op[head_logits::kLogits]));
   });
 }
 

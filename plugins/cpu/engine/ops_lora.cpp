@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cassert>
 
-#include "core/model/adapters.hpp"
 #include "core/step/operands.hpp"
+#include "plugins/cpu/engine/lora_product.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
 
@@ -16,18 +16,6 @@ namespace trainhost::cpu {
 using namespace step::operand;
 
 namespace {
-
-/// What the three operations need: the blocks of the product, r and scale, and the widths of u and y.
-struct Lora {
-  AdapterBlocks blocks;
-  std::uint64_t rank, inner, width;  // inner: columns of u
-  float scale;
-};
-
-Lora lora_of(const OpContext& ctx, step::BufferId b) {
-  const AdapterBlocks blocks = step::lora_blocks(ctx.program, b);
-  return {blocks, blocks.rank, blocks.inner(), blocks.width, static_cast<float>(blocks.scale)};
-}
 
 void multiply(float* values, std::uint64_t count, float factor) {
   for (std::uint64_t i = 0; i < count; ++i) values[i] *= factor;
@@ -50,108 +38,120 @@ void product_of_rows(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint
   });
 }
 
-void lora_b_f32(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b::kWeight]);
-  const float *u = ctx.f32(op[lora_b::kU]), *w = ctx.f32(op[lora_b::kWeight]);
-  float *y = ctx.f32(op[lora_b::kY]), *packed = ctx.shared_workspace();
-  for (const AdapterBlock& b : l.blocks.all()) {
+}  // namespace
+
+void add_lora_b(OpContext& ctx, const AdapterBlocks& blocks, std::uint64_t m, const float* u, const float* w,
+                float* y) {
+  float* packed = ctx.shared_workspace();
+  for (const AdapterBlock& b : blocks.all()) {
     const std::uint64_t width = ctx.kernels.panel_width(b.outputs);
-    ctx.kernels.pack_transposed(b.outputs, l.rank, w + b.first_row_of_b * l.rank, l.rank, width, packed);
-    multiply(packed, packed_size(b.outputs, l.rank, width), l.scale);
-    product_of_rows(ctx, ctx.step.rows, b.outputs, l.rank, u + b.inner_column, l.inner, packed, width, true,
-                    y + b.output_column, l.width);
+    ctx.kernels.pack_transposed(b.outputs, blocks.rank, w + b.first_row_of_b * blocks.rank, blocks.rank,
+                                width, packed);
+    multiply(packed, packed_size(b.outputs, blocks.rank, width), static_cast<float>(blocks.scale));
+    product_of_rows(ctx, m, b.outputs, blocks.rank, u + b.inner_column, blocks.inner(), packed, width, true,
+                    y + b.output_column, blocks.width);
   }
 }
 
-void lora_b_dx_f32(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b_dx::kWeight]);
-  const float *dy = ctx.f32(op[lora_b_dx::kDy]), *w = ctx.f32(op[lora_b_dx::kWeight]);
-  float *du = ctx.f32(op[lora_b_dx::kDu]), *packed = ctx.shared_workspace();
-  for (const AdapterBlock& b : l.blocks.all()) {
-    const std::uint64_t width = ctx.kernels.panel_width(l.rank);
-    ctx.kernels.pack(l.rank, b.outputs, w + b.first_row_of_b * l.rank, l.rank, width, packed);
-    multiply(packed, packed_size(l.rank, b.outputs, width), l.scale);
-    product_of_rows(ctx, ctx.step.rows, l.rank, b.outputs, dy + b.output_column, l.width, packed, width,
-                    false, du + b.inner_column, l.inner);
+void lora_b_input_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::uint64_t m, const float* dy,
+                           const float* w, float* du) {
+  float* packed = ctx.shared_workspace();
+  for (const AdapterBlock& b : blocks.all()) {
+    const std::uint64_t width = ctx.kernels.panel_width(blocks.rank);
+    ctx.kernels.pack(blocks.rank, b.outputs, w + b.first_row_of_b * blocks.rank, blocks.rank, width, packed);
+    multiply(packed, packed_size(blocks.rank, b.outputs, width), static_cast<float>(blocks.scale));
+    product_of_rows(ctx, m, blocks.rank, b.outputs, dy + b.output_column, blocks.width, packed, width, false,
+                    du + b.inner_column, blocks.inner());
   }
 }
 
 // The rows of a block of B are divided among the threads; every task sums over all tokens, so the bits do not
 // depend on the number of threads.
-void lora_b_dw_f32(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b_dw::kGradWeight]);
-  const std::uint64_t m = ctx.step.rows;
-  const float *dy = ctx.f32(op[lora_b_dw::kDy]), *u = ctx.f32(op[lora_b_dw::kU]);
-  float *grad = ctx.f32(op[lora_b_dw::kGradWeight]), *scaled = ctx.shared_workspace();
-  const bool overwrite = ctx.overwrite(op);
-  ctx.over_rows(m, l.inner, [&](std::uint64_t first, std::uint64_t rows) {
-    std::copy_n(u + first * l.inner, rows * l.inner, scaled + first * l.inner);
-    multiply(scaled + first * l.inner, rows * l.inner, l.scale);
+void lora_b_weight_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::uint64_t m, const float* dy,
+                            const float* u, bool overwrite, float* grad) {
+  const std::uint64_t inner = blocks.inner();
+  float* scaled = ctx.shared_workspace();
+  ctx.over_rows(m, inner, [&](std::uint64_t first, std::uint64_t rows) {
+    std::copy_n(u + first * inner, rows * inner, scaled + first * inner);
+    multiply(scaled + first * inner, rows * inner, static_cast<float>(blocks.scale));
   });
-  for (const AdapterBlock& b : l.blocks.all()) {
+  for (const AdapterBlock& b : blocks.all()) {
     const auto tasks = static_cast<std::uint32_t>((b.outputs + kGradientRows - 1) / kGradientRows);
     ctx.pool.run(tasks, [&](std::uint32_t i, std::uint32_t worker) {
       const Range rows = part(b.outputs, i, tasks);
-      ctx.kernels.product(rows.size(), l.rank, m, dy + b.output_column + rows.begin, l.width, true,
-                          scaled + b.inner_column, l.inner, !overwrite,
-                          grad + (b.first_row_of_b + rows.begin) * l.rank, l.rank,
+      ctx.kernels.product(rows.size(), blocks.rank, m, dy + b.output_column + rows.begin, blocks.width, true,
+                          scaled + b.inner_column, inner, !overwrite,
+                          grad + (b.first_row_of_b + rows.begin) * blocks.rank, blocks.rank,
                           ctx.worker_workspace(worker));
     });
   }
 }
 
-void lora_b_bf16(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b::kWeight]);
-  const Bf16 *u = ctx.at<Bf16>(op[lora_b::kU]), *w = ctx.at<Bf16>(op[lora_b::kWeight]);
-  Bf16* y = ctx.at<Bf16>(op[lora_b::kY]);
-  for (const AdapterBlock& b : l.blocks.all()) {
+void add_lora_b(OpContext& ctx, const AdapterBlocks& blocks, std::uint64_t m, const Bf16* u, const Bf16* w,
+                Bf16* y) {
+  for (const AdapterBlock& b : blocks.all()) {
     Bf16* const to = y + b.output_column;
-    bf16_product(ctx, ctx.step.rows, b.outputs, l.rank, {u + b.inner_column, l.inner, false},
-                 {w + b.first_row_of_b * l.rank, l.rank, false}, {to, l.width, nullptr, to, l.scale});
+    bf16_product(ctx, m, b.outputs, blocks.rank, {u + b.inner_column, blocks.inner(), false},
+                 {w + b.first_row_of_b * blocks.rank, blocks.rank, false},
+                 {to, blocks.width, nullptr, to, static_cast<float>(blocks.scale)});
   }
 }
 
-void lora_b_dx_bf16(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b_dx::kWeight]);
-  const Bf16 *dy = ctx.at<Bf16>(op[lora_b_dx::kDy]), *w = ctx.at<Bf16>(op[lora_b_dx::kWeight]);
-  Bf16* du = ctx.at<Bf16>(op[lora_b_dx::kDu]);
-  for (const AdapterBlock& b : l.blocks.all())
-    bf16_product(ctx, ctx.step.rows, l.rank, b.outputs, {dy + b.output_column, l.width, false},
-                 {w + b.first_row_of_b * l.rank, l.rank, true},
-                 {du + b.inner_column, l.inner, nullptr, nullptr, l.scale});
+void lora_b_input_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::uint64_t m, const Bf16* dy,
+                           const Bf16* w, Bf16* du) {
+  for (const AdapterBlock& b : blocks.all())
+    bf16_product(ctx, m, blocks.rank, b.outputs, {dy + b.output_column, blocks.width, false},
+                 {w + b.first_row_of_b * blocks.rank, blocks.rank, true},
+                 {du + b.inner_column, blocks.inner(), nullptr, nullptr, static_cast<float>(blocks.scale)});
 }
 
 // The sums stand in the workspace behind the packed operands (workspace.hpp) until they are scaled.
-void lora_b_dw_bf16(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b_dw::kGradWeight]);
-  const Bf16 *dy = ctx.at<Bf16>(op[lora_b_dw::kDy]), *u = ctx.at<Bf16>(op[lora_b_dw::kU]);
-  const bool overwrite = ctx.overwrite(op);
-  for (const AdapterBlock& b : l.blocks.all()) {
-    assert(max_bf16_block_floats(b.outputs, l.rank, ctx.program.run.tokens_per_micro_batch()) +
-               b.outputs * l.rank <=
-           shared_floats(ctx.model(), ctx.program.run, ctx.program.traits));
-    float* const grad = ctx.f32(op[lora_b_dw::kGradWeight]) + b.first_row_of_b * l.rank;
-    float* const sums = ctx.shared_workspace() +
-                        max_bf16_block_floats(b.outputs, l.rank, ctx.program.run.tokens_per_micro_batch());
-    bf16_product(ctx, b.outputs, l.rank, ctx.step.rows, {dy + b.output_column, l.width, true},
-                 {u + b.inner_column, l.inner, true}, false, sums);
-    ctx.over_rows(b.outputs, l.rank, [&](std::uint64_t first, std::uint64_t rows) {
-      for (std::uint64_t i = first * l.rank; i < (first + rows) * l.rank; ++i)
-        grad[i] = (overwrite ? 0.0f : grad[i]) + l.scale * sums[i];
+void lora_b_weight_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::uint64_t m, const Bf16* dy,
+                            const Bf16* u, bool overwrite, float* grad_b) {
+  const std::uint64_t rank = blocks.rank, tokens = ctx.program.run.tokens_per_micro_batch();
+  const float scale = static_cast<float>(blocks.scale);
+  for (const AdapterBlock& b : blocks.all()) {
+    const std::uint64_t packed = max_bf16_block_floats(b.outputs, rank, tokens);
+    assert(m <= tokens && packed + b.outputs * rank <=
+                              shared_floats(ctx.model(), ctx.program.run, ctx.program.traits));
+    float* const grad = grad_b + b.first_row_of_b * rank;
+    float* const sums = ctx.shared_workspace() + packed;
+    bf16_product(ctx, b.outputs, rank, m, {dy + b.output_column, blocks.width, true},
+                 {u + b.inner_column, blocks.inner(), true}, false, sums);
+    ctx.over_rows(b.outputs, rank, [&](std::uint64_t first, std::uint64_t rows) {
+      for (std::uint64_t i = first * rank; i < (first + rows) * rank; ++i)
+        grad[i] = (overwrite ? 0.0f : grad[i]) + scale * sums[i];
     });
   }
 }
 
-}  // namespace
-
 void run_lora_b(OpContext& ctx, const step::Op& op) {
-  ctx.stores_bf16() ? lora_b_bf16(ctx, op) : lora_b_f32(ctx, op);
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    add_lora_b(ctx, step::lora_blocks(ctx.program, op[lora_b::kWeight]), ctx.step.rows,
+               static_cast<const T*>(ctx.at<T>(op[lora_b::kU])),
+               static_cast<const T*>(ctx.at<T>(op[lora_b::kWeight])), ctx.at<T>(op[lora_b::kY]));
+  });
 }
+
 void run_lora_b_dx(OpContext& ctx, const step::Op& op) {
-  ctx.stores_bf16() ? lora_b_dx_bf16(ctx, op) : lora_b_dx_f32(ctx, op);
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    lora_b_input_gradient(ctx, step::lora_blocks(ctx.program, op[lora_b_dx::kWeight]), ctx.step.rows,
+                          static_cast<const T*>(ctx.at<T>(op[lora_b_dx::kDy])),
+                          static_cast<const T*>(ctx.at<T>(op[lora_b_dx::kWeight])),
+                          ctx.at<T>(op[lora_b_dx::kDu]));
+  });
 }
+
 void run_lora_b_dw(OpContext& ctx, const step::Op& op) {
-  ctx.stores_bf16() ? lora_b_dw_bf16(ctx, op) : lora_b_dw_f32(ctx, op);
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    lora_b_weight_gradient(ctx, step::lora_blocks(ctx.program, op[lora_b_dw::kGradWeight]), ctx.step.rows,
+                           static_cast<const T*>(ctx.at<T>(op[lora_b_dw::kDy])),
+                           static_cast<const T*>(ctx.at<T>(op[lora_b_dw::kU])), ctx.overwrite(op),
+                           ctx.f32(op[lora_b_dw::kGradWeight]));
+  });
 }
 
 }  // namespace trainhost::cpu

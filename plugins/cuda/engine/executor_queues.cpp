@@ -191,11 +191,15 @@ void Executor::queue_head_in_pieces(const step::Op* ops) {
   const std::uint64_t M = ctx_.step.rows, piece = head_piece_rows(program_[logits[head_logits::kLogits]]);
   for (std::uint64_t first = 0; first < M; first += piece) {
     const std::uint64_t rows = std::min(piece, M - first);
-    // Rows of hf and of the logits, but the whole weight of the head.
-    const Access touched[] = {
-        access_rows(logits[head_logits::kHf], first, rows, false),
-        access_rows(logits[head_logits::kHead], 0, program_[logits[head_logits::kHead]].rows, false),
-        access_rows(logits[head_logits::kLogits], first, rows, true)};
+    // Rows of hf and of the logits, but the whole weights of the head.
+    const auto all_rows = [&](In k) { return access_rows(logits[k], 0, program_[logits[k]].rows, false); };
+    std::vector<Access> touched = {access_rows(logits[head_logits::kHf], first, rows, false),
+                                   all_rows(head_logits::kHead),
+                                   access_rows(logits[head_logits::kLogits], first, rows, true)};
+    if (logits[head_logits::kB] != step::kNoBuffer) {  // a head with an adapter
+      touched.push_back(access_rows(logits[head_logits::kU], first, rows, false));
+      touched.push_back(all_rows(head_logits::kB));
+    }
     const std::uint64_t sequence = wait_for_conflicts(kKernels, touched);
     queue_head_logits(ctx_, logits, first, rows);
     record_end(kKernels, sequence);

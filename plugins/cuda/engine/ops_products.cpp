@@ -2,6 +2,7 @@
 // tokens in chunks, so that only the logits of one chunk are materialised; in the hybrid mode all logits of a
 // micro-batch are, because they are copied to the host. The products themselves: gemm.hpp.
 #include <algorithm>
+#include <optional>
 
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
@@ -36,6 +37,62 @@ GemmShape linear_shape(const OpContext& ctx, const step::Op& op, std::uint64_t r
   return s;
 }
 
+/// Operands of the three products with B of adapters, over M rows.
+struct LoraOperands {
+  AdapterBlocks blocks;
+  std::uint64_t rows;
+  std::byte *u, *b, *y;               // u or du; B or its gradient; y or dy
+  std::uint64_t element, element_of_b;  // bytes
+};
+
+/// Queues y += scale * u B^T, du = scale * dy B, or grad_b (= or +=) scale * dy^T u. The blocks read and write
+/// parts of the rows of u and y; those of B are whole rows.
+void queue_lora_product(OpContext& ctx, Product product, const LoraOperands& o, bool add) {
+  const std::uint64_t rank = o.blocks.rank, inner = o.blocks.inner(), width = o.blocks.width;
+  for (const AdapterBlock& block : o.blocks.all()) {
+    GemmShape s{};
+    s.product = product, s.M = o.rows, s.n = block.outputs, s.k = rank;
+    s.operands = ctx.bf16() ? DType::kBF16 : DType::kF32;
+    s.tf32 = ctx.tf32();
+    s.scale = static_cast<float>(o.blocks.scale);
+    std::byte *u = o.u + block.inner_column * o.element, *y = o.y + block.output_column * o.element,
+              *b = o.b + block.first_row_of_b * rank * o.element_of_b;
+    s.add = add;
+    ++ctx.launches;
+    if (product == Product::kDw) {
+      s.ld_left = width, s.ld_right = inner;
+      ctx.gemm.run(ctx.stream, s, y, u, nullptr, nullptr, b);
+    } else if (product == Product::kDx) {
+      s.ld_left = width, s.ld_out = inner;
+      ctx.gemm.run(ctx.stream, s, y, b, nullptr, nullptr, u);
+    } else {
+      s.ld_left = inner, s.ld_out = width;
+      ctx.gemm.run(ctx.stream, s, u, b, nullptr, nullptr, y);
+    }
+  }
+}
+
+/// Operands of the adapter of the head for rows [first, first + rows), whose logits are at `logits`; nullopt
+/// without one.
+std::optional<LoraOperands> adapter_of_head(const OpContext& ctx, const step::Op& op, std::uint64_t first,
+                                            std::uint64_t rows, void* logits) {
+  const step::BufferId b = op[head::b(op.kind)], u = op[head::u(op.kind)];
+  if (b == step::kNoBuffer) return std::nullopt;
+  LoraOperands o{step::lora_blocks(ctx.program, b), rows, ctx.get<std::byte>(u), ctx.get<std::byte>(b),
+                 static_cast<std::byte*>(logits), size_of(ctx.buffer(u).dtype), size_of(ctx.buffer(b).dtype)};
+  o.u += first * o.blocks.inner() * o.element;
+  return o;
+}
+
+/// Queues the gradients of B and of u from those of the logits.
+void queue_adapter_of_head_bwd(OpContext& ctx, const step::Op& op, LoraOperands o, bool add) {
+  const LoraOperands of_u = o;
+  const step::BufferId grad = op[head::grad_b(op.kind)];
+  o.b = ctx.get<std::byte>(grad), o.element_of_b = size_of(ctx.buffer(grad).dtype);
+  queue_lora_product(ctx, Product::kDw, o, add);
+  queue_lora_product(ctx, Product::kDx, of_u, false);  // overwrites u
+}
+
 template <class T>
 struct Head {
   std::uint64_t h, v, chunk;  // hidden size, vocabulary, tokens per chunk
@@ -59,6 +116,8 @@ void head_gradients(OpContext& ctx, const step::Op& op, const Head<T>& c, const 
   dw.add = first != 0 || !ctx.overwrite(op);  // later chunks add to the first one
   T* hf = c.hf + first * c.h;
   if (c.grad) ctx.gemm.run(ctx.stream, dw, d_logits, hf, nullptr, nullptr, c.grad);
+  if (const auto adapter = adapter_of_head(ctx, op, first, rows, const_cast<T*>(d_logits)))
+    queue_adapter_of_head_bwd(ctx, op, *adapter, dw.add);
   ctx.gemm.run(ctx.stream, shape(ctx, Product::kDx, rows, w), d_logits, c.w, nullptr, nullptr, hf);
   ctx.launches += c.grad ? 2 : 1;
 }
@@ -79,7 +138,6 @@ void queue_linear_dx_add(OpContext& ctx, const step::Op& op) {
                ctx.get<void>(op[linear_dx_add::kDx]));
 }
 
-// The blocks read and write parts of the rows of u and y; those of B are whole rows.
 void queue_lora(OpContext& ctx, const step::Op& op) {
   const bool dw = op.kind == OpKind::kLoraBDw, dx = op.kind == OpKind::kLoraBDx;
   const step::BufferId b = dw   ? op[lora_b_dw::kGradWeight]
@@ -87,31 +145,12 @@ void queue_lora(OpContext& ctx, const step::Op& op) {
                                 : op[lora_b::kWeight];
   const step::BufferId u = dw ? op[lora_b_dw::kU] : dx ? op[lora_b_dx::kDu] : op[lora_b::kU];
   const step::BufferId y = dw ? op[lora_b_dw::kDy] : dx ? op[lora_b_dx::kDy] : op[lora_b::kY];
-  const AdapterBlocks blocks = step::lora_blocks(ctx.program, b);
-  const std::uint64_t rank = blocks.rank, inner = blocks.inner(), el = size_of(ctx.buffer(u).dtype),
-                      el_b = size_of(ctx.buffer(b).dtype);
-  for (const AdapterBlock& block : blocks.all()) {
-    GemmShape s{};
-    s.product = dw ? Product::kDw : dx ? Product::kDx : Product::kForward;
-    s.M = ctx.step.rows, s.n = block.outputs, s.k = rank;
-    s.operands = ctx.bf16() ? DType::kBF16 : DType::kF32;
-    s.tf32 = ctx.tf32();
-    s.scale = static_cast<float>(blocks.scale);
-    std::byte* u_at = ctx.get<std::byte>(u) + block.inner_column * el;
-    std::byte* y_at = ctx.get<std::byte>(y) + block.output_column * el;
-    std::byte* b_at = ctx.get<std::byte>(b) + block.first_row_of_b * rank * el_b;
-    ++ctx.launches;
-    if (dw) {
-      s.ld_left = blocks.width, s.ld_right = inner, s.add = !ctx.overwrite(op);
-      ctx.gemm.run(ctx.stream, s, y_at, u_at, nullptr, nullptr, b_at);
-    } else if (dx) {
-      s.ld_left = blocks.width, s.ld_out = inner;
-      ctx.gemm.run(ctx.stream, s, y_at, b_at, nullptr, nullptr, u_at);
-    } else {
-      s.ld_left = inner, s.ld_out = blocks.width, s.add = true;
-      ctx.gemm.run(ctx.stream, s, u_at, b_at, nullptr, nullptr, y_at);
-    }
-  }
+  const LoraOperands o{step::lora_blocks(ctx.program, b), ctx.step.rows,
+                       ctx.get<std::byte>(u),             ctx.get<std::byte>(b),
+                       ctx.get<std::byte>(y),             size_of(ctx.buffer(u).dtype),
+                       size_of(ctx.buffer(b).dtype)};
+  const Product product = dw ? Product::kDw : dx ? Product::kDx : Product::kForward;
+  queue_lora_product(ctx, product, o, dw ? !ctx.overwrite(op) : !dx);
 }
 
 void queue_linear(OpContext& ctx, const step::Op& op) {
@@ -163,6 +202,8 @@ void queue_head(OpContext& ctx, const step::Op& op) {
     ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), c.hf + first * c.h, c.w, nullptr,
                  nullptr, c.logits);
     ++ctx.launches;
+    if (const auto adapter = adapter_of_head(ctx, op, first, rows, c.logits))
+      queue_lora_product(ctx, Product::kForward, *adapter, true);
     const double* scale = train ? ctx.scalar(step::kLossScale) : nullptr;
     ctx.check_launch(
         stats == step::kNoBuffer
@@ -202,11 +243,13 @@ void queue_head_stats(OpContext& ctx, const step::Op& op) {
 void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t rows) {
   const step::Buffer& w = ctx.buffer(op[head_logits::kHead]);
   const std::uint64_t el = size_of(ctx.buffer(op[head_logits::kHf]).dtype);
+  std::byte* logits = ctx.get<std::byte>(op[head_logits::kLogits]) + (first + ctx.tensor_rank()) * w.rows * el;
   ++ctx.launches;
   ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w),
                ctx.get<std::byte>(op[head_logits::kHf]) + first * w.cols * el,
-               ctx.get<void>(op[head_logits::kHead]), nullptr, nullptr,
-               ctx.get<std::byte>(op[head_logits::kLogits]) + (first + ctx.tensor_rank()) * w.rows * el);
+               ctx.get<void>(op[head_logits::kHead]), nullptr, nullptr, logits);
+  if (const auto adapter = adapter_of_head(ctx, op, first, rows, logits))
+    queue_lora_product(ctx, Product::kForward, *adapter, true);
 }
 
 std::uint64_t head_piece_rows(const step::Buffer& logits) {

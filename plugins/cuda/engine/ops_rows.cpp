@@ -41,11 +41,13 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
     // Queued on the stream of the kernel that writes the partial sums, so it needs no event.
     ctx.check_launch(sum_slots(ctx.stream, slots, n, ld, partials, ctx.overwrite(op), f32(grad)), op);
   };
+  // Of a table: h, or of A of the adapter of the embedding the rank.
+  const auto columns_of = [&](step::In k) { return static_cast<std::uint32_t>(ctx.buffer(op[k]).cols); };
   switch (op.kind) {
     case OpKind::kEmbed:
       return ctx.check_launch(
-          embed_part<T>(ctx.stream, rows, h, ids(embed::kIds), ids_of_table(ctx, op[embed::kTable]),
-                        in(embed::kTable), out(embed::kX)),
+          embed_part<T>(ctx.stream, rows, columns_of(embed::kTable), ids(embed::kIds),
+                        ids_of_table(ctx, op[embed::kTable]), in(embed::kTable), out(embed::kX)),
           op);
     case OpKind::kEmbedBwd:
       // Only rows of ids that occur are added to, so the others must be cleared first.
@@ -53,9 +55,9 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
         ctx.check_launch(
             clear(ctx.stream, f32(embed_bwd::kGradTable), ctx.buffer(op[embed_bwd::kGradTable]).bytes()), op);
       return ctx.check_launch(
-          embed_part_bwd<T>(ctx.stream, rows, h, ids(embed_bwd::kIds), ids(embed_bwd::kOrder),
-                            ids_of_table(ctx, op[embed_bwd::kGradTable]), in(embed_bwd::kDx),
-                            f32(embed_bwd::kGradTable)),
+          embed_part_bwd<T>(ctx.stream, rows, columns_of(embed_bwd::kGradTable), ids(embed_bwd::kIds),
+                            ids(embed_bwd::kOrder), ids_of_table(ctx, op[embed_bwd::kGradTable]),
+                            in(embed_bwd::kDx), f32(embed_bwd::kGradTable)),
           op);
     case OpKind::kRmsNorm:
       return ctx.check_launch(rms_norm<T>(ctx.stream, rows, h, in(rms_norm::kX), in(rms_norm::kWeight), eps,

@@ -85,6 +85,8 @@ typedef struct th_model {
 #define TH_LORA_GATE 16u
 #define TH_LORA_UP 32u
 #define TH_LORA_DOWN 64u
+#define TH_LORA_HEAD 128u  /* since 1.1: the LM head, of a model with tied embeddings too */
+#define TH_LORA_EMBED 256u /* since 1.1: the embedding */
 
 /* Activation checkpointing. */
 #define TH_RC_NONE 1u      /* everything that the backward pass reads is kept */

@@ -1,6 +1,7 @@
 // Models and runs for the tests of core/step and core/placement: one small case to compute by hand, and
 // random cases that cover every family option, recompute policy and mode. Pure functions of a seed.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <random>
@@ -92,6 +93,7 @@ inline Case with_adapters(Case c, std::uint64_t seed) {
     set_adapters(
         c.model,
         [&](const AdaptableMatrix& x) -> AdapterSize {
+          if (x.target > 64) return {};  // outside the layers
           const std::uint32_t layer = static_cast<std::uint32_t>(std::stoul(x.module.substr(13))),
                               group = x.target < 8    ? 0u
                                       : x.target == 8 ? 1u
@@ -103,6 +105,17 @@ inline Case with_adapters(Case c, std::uint64_t seed) {
         c.run);
   }
   c.model.name += c.run.memory.dora ? ", DoRA" : ", LoRA";
+  return c;
+}
+
+/// The same run with adapters of the LM head, of the embedding or of both, alone or beside those of layers.
+inline Case with_adapters_outside_layers(Case c, std::uint64_t seed) {
+  c = with_adapters(std::move(c), seed);
+  c.run.memory.dora = false;
+  if (seed % 4 == 0) c.run.lora_targets = 0, c.run.lora_rules.clear();
+  c.run.lora_targets |= std::array{128u, 256u, 384u}[seed % 3];
+  if (seed % 5 == 0) c.run.lora_rules += (c.run.lora_rules.empty() ? "" : "\n") + std::string("lm_head 5 3");
+  c.model.name += " outside the layers";
   return c;
 }
 

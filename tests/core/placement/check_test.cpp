@@ -56,6 +56,23 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_adapters_pass) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(plans_of_adapters_of_embedding_and_head_pass) {
+  for (std::uint64_t seed = 0; seed < 240; ++seed) {
+    const Case c = with_adapters_outside_layers(random_case(seed), seed);
+    const char* mode = kModes[seed / 3 % 3];
+    holds(c, "seed " + std::to_string(seed));
+    holds(on_device(c, seed, mode), std::string(mode) + ", seed " + std::to_string(seed));
+    Case ranks = c;
+    ranks.run.parallel.data = 1 + static_cast<std::uint32_t>(seed % 3);
+    if (ranks.run.parallel.data == 1 || ranks.run.mode == RunMode::kInference) continue;
+    ranks.run.parallel.data_rank = 1 + static_cast<std::uint32_t>(seed / 4 % ranks.run.parallel.data);
+    const Optimizer o = ranks.run.optimizer;
+    const bool whole = o == Optimizer::kMuon || o == Optimizer::kAdafactor || o == Optimizer::kAdamW8bit;
+    ranks.run.parallel.zero = whole ? 0 : static_cast<std::uint32_t>(seed / 2 % 4);
+    holds(ranks, "ranks, seed " + std::to_string(seed));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_modules_beside_adapters_pass) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     const Case c = with_saved_modules(random_case(seed), seed);

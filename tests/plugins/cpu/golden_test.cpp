@@ -9,6 +9,7 @@
 
 #include "core/model/adapters.hpp"
 #include "core/model/optimizer_state.hpp"
+#include "core/model/trainable.hpp"
 #include "tests/support/golden_run.hpp"
 #include "tests/support/plugin_session.hpp"
 
@@ -73,10 +74,37 @@ BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(ca
   BOOST_TEST(host.now == 0u);
 }
 
-// Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py), of qlora in NF4.
+/// [columns, rows] of a matrix [rows, columns].
+std::vector<float> transposed(const std::vector<float>& values, std::uint64_t rows) {
+  std::vector<float> out;
+  for (std::uint64_t c = 0; c < values.size() / rows; ++c)
+    for (std::uint64_t r = 0; r < rows; ++r) out.push_back(values[r * (values.size() / rows) + c]);
+  return out;
+}
+
+/// The targets of a run of PEFT, and its modules_to_save.
+void set_targets(const std::string& kind, const ModelSpec& m, RunSpec& r) {
+  r.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
+  if (kind.starts_with("lora-head")) r.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_HEAD;
+  if (kind == "lora-modules-untied") {
+    r.lora_targets = TH_LORA_Q | TH_LORA_V;
+    r.trainable = rules_of_modules(std::vector<std::string>{"embed_tokens", "lm_head"});
+  }
+  if (kind != "lora-vocabulary") return;
+  set_adapters(
+      m,
+      [](const AdaptableMatrix& x) -> AdapterSize {
+        if (x.target == TH_LORA_HEAD) return {5, 12 * std::sqrt(5.0)};
+        return {x.target & (TH_LORA_Q | TH_LORA_EMBED) ? 3u : 0u, 12 * std::sqrt(3.0)};
+      },
+      r);
+}
+
+// Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py), of qlora in NF4; untied: of mha.
 BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
                      boost::unit_test::data::make({"lora", "lora-dropout", "qlora", "dora", "dora-dropout",
-                                                   "qdora"}),
+                                                   "qdora", "lora-head", "lora-head-dropout",
+                                                   "lora-vocabulary", "lora-modules-untied"}),
                      name_of_run) {
   const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
   const std::string kind = name_of_run;
@@ -84,8 +112,13 @@ BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
   const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
   for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-    GoldenRun g = read_golden(runs + "gqa-tied");
-    for (auto& [name, values] : read_tensors(runs + (dora ? "dora" : "lora") + "/adapter_model.safetensors"))
+    const bool untied = kind == "lora-vocabulary" || kind == "lora-modules-untied";
+    GoldenRun g = read_golden(runs + (untied ? "mha" : "gqa-tied"));
+    const std::string adapter = dora                            ? "dora"
+                                : kind.starts_with("lora-head") ? "lora-head"
+                                : untied                        ? kind
+                                                                : "lora";
+    for (auto& [name, values] : read_tensors(runs + adapter + "/adapter_model.safetensors"))
       g.weights[name] = values;
     g.run.micro_batch = run["micro_batch"], g.run.accumulate = 1, g.run.seq_len = run["seq_len"];
     g.run.beta1 = run["betas"][0], g.run.beta2 = run["betas"][1], g.run.eps = run["eps"];
@@ -95,16 +128,22 @@ BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
     g.run.memory.double_quantized = g.run.mode == RunMode::kQlora;
     g.run.memory.lora_dropout = run.value("lora_dropout", 0.0), g.run.seed = run.value("seed", 1u);
     g.run.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
-    g.run.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
+    set_targets(kind, g.model, g.run);
     CountingHost host(2);
     PluginSession session(cpu_plugin(), host, g.model, g.run);
     session.load_all(g.weights);
-    for (const TensorInfo& t : adapter_tensors(g.model, g.run))
-      session.load(t, g.weights.at(t.name), TH_SCOPE_ADAPTER);
+    const auto name_in_peft = [](const TensorInfo& t) {
+      return t.part == AdapterPart::kNone ? "base_model.model." + t.name : t.name;
+    };
+    for (const TensorInfo& t : trained_tensors(g.model, g.run)) {
+      const std::vector<float>& values = g.weights.at(name_in_peft(t));
+      session.load(t, is_transposed_in_files(t) ? transposed(values, t.dim[1]) : values, TH_SCOPE_ADAPTER);
+    }
     session.init(0);
+    const std::uint64_t batches = (g.tokens.size() - 1) / (std::uint64_t{g.run.micro_batch} * g.run.seq_len);
     for (std::uint32_t t = 0; t < run["steps"].get<std::uint32_t>(); ++t) {
       std::vector<std::int32_t> ids, targets;
-      g.samples(std::uint64_t{t} * g.run.micro_batch, g.run.micro_batch, ids, targets);
+      g.samples(t % batches * g.run.micro_batch, g.run.micro_batch, ids, targets);
       const th_step_out out = session.step(ids, targets, run["lr"], t);
       const double loss = expected["loss"][t], norm = expected["grad_norm"][t];
       BOOST_TEST(std::abs(out.loss - loss) <= 2e-5,
@@ -116,11 +155,11 @@ BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
     const auto saved = session.save(TH_SCOPE_ADAPTER);
     BOOST_TEST(session.save(TH_SCOPE_MOMENT1).size() == saved.size());
     BOOST_TEST(saved.size() == expected["final_weights"].size());
-    for (const auto& [name, values] : saved) {
+    for (const TensorInfo& t : trained_tensors(g.model, g.run)) {
       double squares = 0;
-      for (float v : values) squares += static_cast<double>(v) * v;
-      const double l2 = expected["final_weights"][name]["l2"];
-      BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-3 * l2, name);
+      for (float v : saved.at(t.name)) squares += static_cast<double>(v) * v;
+      const double l2 = expected["final_weights"][name_in_peft(t)]["l2"];
+      BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-3 * l2, t.name);
     }
   }
 }
