@@ -59,7 +59,8 @@ struct MemoryPolicy {
   Tier gradients_in = Tier::kDevice;
   std::uint32_t prefill_chunk = 0;   // inference: tokens that go through the model together; 0: all
   std::uint32_t gap_permille = 200;  // gaps of the allocator, per 1,000 bytes that a step allocates and frees
-  bool adapts_head = false;          // the LM head has an adapter too
+  bool adapts_head = false;          // closed form: the LM head has an adapter too
+  bool adapts_embedding = false;     // likewise the embedding
   double lora_dropout = 0;           // of the inputs of adapters
   bool operator==(const MemoryPolicy&) const = default;
 };

@@ -88,6 +88,11 @@ void RankBreakdown<Sink>::training() {
         {Tier::kDevice, Component::kActivations, about, kPasses, t.whole * r.lora_rank * size},
         [] { return std::string("head.adapter, output of A"); },
         [&] { return text(t.whole) + " tokens * " + text(r.lora_rank) + " * " + text(size) + " B"; });
+  if (memory.adapts_embedding && s.first())
+    add(
+        {Tier::kDevice, Component::kActivations, about, kPasses, t.whole * r.lora_rank * size},
+        [] { return std::string("embedding.adapter, output of A"); },
+        [&] { return text(t.whole) + " tokens * " + text(r.lora_rank) + " * " + text(size) + " B"; });
   add(
       {Tier::kDevice, Component::kWorkspace, about, kBackward, hidden, at_head},
       [] { return std::string("head.hidden gradient"); },

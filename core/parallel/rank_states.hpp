@@ -119,7 +119,7 @@ class StateSums {
     if (adapts(r_) && w.target != kNever && (r_.lora_targets >> w.target & 1)) adapter(w, t);
   }
   /// Adds the adapter of the LM head, whose weight `w` may be the embedding's.
-  void head_adapter(const Weight& w) { adapter(w, held_.dense); }
+  void adapter_outside_layers(const Weight& w) { adapter(w, held_.dense); }
   const Held& held() const { return held_; }
 
  private:

@@ -89,8 +89,9 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
   StateSums state(whole);
   embedding_weights(a, a.vocab, state);
   head_weights(a, a.vocab, !a.tied, state);
-  if (adapts(r) && r.memory.adapts_head)
-    state.head_adapter(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
+  for (const bool adapted : {r.memory.adapts_embedding, r.memory.adapts_head})
+    if (adapts(r) && adapted)
+      state.adapter_outside_layers(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
   Size sum = state.held().dense.elements;
   for (const model::LayerRun& run : LayerKinds(a).merged()) {
     StateSums of_layer(whole);

@@ -163,13 +163,15 @@ class RankBreakdown {
     if (s.first()) {
       StateSums t(r);
       embedding_weights(s.a, s.vocab, t);
+      if (adapts(r) && memory.adapts_embedding)
+        t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       table_ = t.held();
     }
     if (s.last()) {
       StateSums t(r);
       head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
       if (adapts(r) && memory.adapts_head)
-        t.head_adapter(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
+        t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       head_ = t.held();
     }
   }

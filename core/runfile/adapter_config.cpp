@@ -201,10 +201,11 @@ class AdapterReader {
     } else {
       read_names("target_modules", c.targets, c.target_pattern);
       for (const char* end : {"lm_head", "embed_tokens"})
-        if (std::ranges::find(c.targets, end) != c.targets.end())
+        if (std::ranges::find(c.targets, end) != c.targets.end() && (c.tied || c.dora))
           c.not_trainable.emplace(error(
               targets,
-              fmt::format("target_modules has {}: trainhost trains adapters of matrices of the layers", end),
+              fmt::format("target_modules has {} with {}: trainhost does not train such an adapter", end,
+                          c.tied ? "ensure_weight_tying" : "use_dora"),
               "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
     }
     read_names("exclude_modules", c.excluded, c.excluded_pattern);
@@ -244,7 +245,9 @@ bool AdapterConfig::adapts(const std::string& module) const {
       (excluded_pattern && std::regex_match(module, excluded_pattern->regex)))
     return false;
   if (target_pattern) return std::regex_match(module, target_pattern->regex);
-  if (!all_linear && !names_module(targets, module)) return false;
+  // PEFT leaves out the LM head, and the embedding is no linear layer.
+  const bool of_layer = module.starts_with("layers.") || module.find(".layers.") != module.npos;
+  if (!(all_linear && of_layer) && !names_module(targets, module)) return false;
   if (layers.empty()) return true;
   // "model.layers.7.mlp.up_proj"
   constexpr std::string_view kLayers = "layers.";

@@ -39,8 +39,8 @@ struct AdapterConfig {
   std::vector<std::string> excluded;
   std::optional<ModulePattern> excluded_pattern;
   std::vector<std::uint32_t> layers;
-  /// Why the adapter cannot be trained further, although it can be applied: it has targets other than
-  /// matrices of the layers.
+  /// Why the adapter cannot be trained further, although it can be applied: it has magnitudes of the embedding
+  /// or the LM head, or one adapter of both.
   std::optional<Error> not_trainable;
   /// rank_pattern and alpha_pattern: of the ends of the names of modules, in the order of the file, of which
   /// the first that matches holds instead of `rank` or `alpha`.
@@ -50,7 +50,7 @@ struct AdapterConfig {
   /// The adapter of a module, if it has one: "model.layers.0.self_attn.q_proj". alpha / rank is the factor of
   /// B A.
   AdapterSize size_of(const std::string& module) const;
-  /// Whether PEFT adapts a matrix of a layer of this name.
+  /// Whether PEFT adapts a matrix of this name.
   bool adapts(const std::string& module) const;
 };
 

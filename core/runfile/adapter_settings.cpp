@@ -27,15 +27,17 @@ bool matches_module(const std::string& pattern, const std::string& module) {
 /// An entry of lora.targets.
 struct Target {
   std::uint32_t kinds = 0;  // bits of lora_targets
-  bool head = false;
-  std::string pattern;  // instead of the above
+  std::string pattern;      // instead of the above
 };
+
+constexpr std::uint32_t kHead = 128, kEmbedding = 256, kOutsideLayers = kHead | kEmbedding;
 
 Target target_of(const std::string& text) {
   const auto names = lora_target_names();
   Target t;
   if (is_module_pattern(text)) return t.pattern = text, t;
-  if (text == "lm_head") return t.head = true, t;
+  if (text == "lm_head") return t.kinds = kHead, t;
+  if (text == "embed_tokens") return t.kinds = kEmbedding, t;
   if (text == "all-linear")
     return t.kinds = (1u << names.size()) - 1, t;  // as peft names every matrix of a layer
   // Known names only: validate_names().
@@ -78,6 +80,21 @@ Patterns<T> patterns_of(const Settings& s, const char* key, T most) {
     out.emplace_back(pattern, value);
   }
   return out;
+}
+
+/// Whether an entry of lora.targets names a matrix. Wildcards are for matrices of the layers.
+bool is_target(const Target& t, const AdaptableMatrix& x) {
+  if (t.kinds & x.target) return true;
+  if (t.pattern.empty() || ((x.target & kOutsideLayers) && t.pattern.find_first_of("*?") != t.pattern.npos))
+    return false;
+  return matches_module(t.pattern, x.module);
+}
+
+/// True for runs of trainhost's trainers, which adapt matrices outside the layers. Of others planners are told
+/// (MemoryPolicy).
+bool trains_outside_layers(const Settings& s, const RunConfig& c) {
+  return trainable_family(c.model.family) &&
+         (!s.given("plan.framework") || s.text("plan.framework") == "trainhost");
 }
 
 /// A pattern that matches no matrix is a spelling mistake.
@@ -123,9 +140,13 @@ void set_new_adapters(const Settings& s, RunConfig& c) {
   const auto alphas = patterns_of<double>(s, "lora.alpha_pattern", 1e6);
   const char* key = !ranks.empty() ? "lora.rank_pattern" : !alphas.empty() ? "lora.alpha_pattern" : nullptr;
   for (const Target& t : targets) {
-    if (t.head) c.run.memory.adapts_head = true;
     c.run.lora_targets |= t.kinds;
     if (!t.pattern.empty()) key = "lora.targets";
+  }
+  if (!trains_outside_layers(s, c)) {
+    if (c.run.lora_targets & kHead) c.run.memory.adapts_head = true;
+    if (c.run.lora_targets & kEmbedding) c.run.memory.adapts_embedding = true;
+    c.run.lora_targets &= ~kOutsideLayers;
   }
   if (!key) return;
   require_known_matrices(s, c, key);
@@ -142,10 +163,7 @@ void set_new_adapters(const Settings& s, RunConfig& c) {
   set_adapters(
       c.model,
       [&](const AdaptableMatrix& x) -> AdapterSize {
-        if (std::ranges::none_of(targets, [&](const Target& t) {
-              return (t.kinds & x.target) || (!t.pattern.empty() && matches_module(t.pattern, x.module));
-            }))
-          return {};
+        if (std::ranges::none_of(targets, [&](const Target& t) { return is_target(t, x); })) return {};
         const std::uint32_t rank = value_of(ranks, x.module, c.run.lora_rank);
         const double alpha = value_of(alphas, x.module, c.lora.alpha);
         return {rank, c.lora.rslora ? alpha * std::sqrt(rank) : alpha};
@@ -172,10 +190,7 @@ void set_adapters_of(const AdapterConfig& from, const ModelSpec& m, RunSpec& r) 
 
 /// The kinds of matrices of lora_targets, and whether some of them are adapted in another way.
 std::string describe_targets(const RunSpec& r) {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < lora_target_names().size(); ++i)
-    if (r.lora_targets >> i & 1) names.push_back(lora_target_names()[i]);
-  return fmt::format("{}{}", fmt::join(names, ", "), r.lora_rules.empty() ? "" : " with patterns");
+  return fmt::format("{}{}", fmt::join(names_of_targets(r.lora_targets), ", "), r.lora_rules.empty() ? "" : " with patterns");
 }
 
 /// Rules: the keys of [lora] agree with the adapter that the run starts from.
@@ -254,7 +269,7 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
                     : from                       ? "model.adapter"
                                                  : "lora.targets";
   if (from && c.run.lora_targets == 0)
-    throw usage_error(fmt::format("the adapter in {} has no matrix of the layers of the model",
+    throw usage_error(fmt::format("the adapter in {} has no matrix of the model",
                                   escaped(c.adapter->string(), 4096)),
                       "its target_modules are those of another architecture", s.where(key));
   // One rank per product is a rule of this program's trainers; peft adapts each matrix by itself.
@@ -268,6 +283,14 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
 std::span<const std::string> lora_target_names() {
   static const std::vector<std::string> names{"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                               "gate_proj", "up_proj", "down_proj"};
+  return names;
+}
+
+std::vector<std::string> names_of_targets(std::uint32_t lora_targets) {
+  std::vector<std::string> all(lora_target_names().begin(), lora_target_names().end()), names;
+  all.insert(all.end(), {"lm_head", "embed_tokens"});
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (lora_targets >> i & 1) names.push_back(all[i]);
   return names;
 }
 

@@ -30,7 +30,7 @@ void require_device(const Value& v) {
 
 std::vector<std::string> target_names() {
   std::vector<std::string> names(lora_target_names().begin(), lora_target_names().end());
-  names.insert(names.end(), {"all-linear", "lm_head"});
+  names.insert(names.end(), {"all-linear", "lm_head", "embed_tokens"});
   return names;
 }
 
@@ -40,7 +40,7 @@ void require_targets(const std::vector<Value>& targets, const Where& where) {
     if (!is_module_pattern(v.text) && std::ranges::find(known, v.text) == known.end())
       throw usage_error(
           fmt::format("lora.targets: unknown matrix '{}'{}", escaped(v.text, 80), suggest_target(v.text)),
-          fmt::format("expected \"all-linear\", or one or more of {}, lm_head, or patterns as \"layers.0.*\"",
+          fmt::format("expected \"all-linear\", or one or more of {}, lm_head, embed_tokens, or patterns as \"layers.0.*\"",
                       fmt::join(lora_target_names(), ", ")),
           where);
 }

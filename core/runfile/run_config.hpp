@@ -214,6 +214,8 @@ void set_steps(RunConfig& c, std::uint64_t steps);
 
 /// Matrix names accepted in lora.targets; bit i of RunSpec::lora_targets selects the i-th name.
 std::span<const std::string> lora_target_names();
+/// The names of the kinds of matrices of lora_targets, those outside the layers included.
+std::vector<std::string> names_of_targets(std::uint32_t lora_targets);
 /// True for an entry of lora.targets that is a pattern of names of matrices: it has one of * ? .
 bool is_module_pattern(const std::string& target);
 

@@ -158,7 +158,7 @@ std::string suggest_target(const std::string& target) {
   for (const auto& [word, ours] : kForeignMatrices)
     if (word == target) return fmt::format("; did you mean '{}'?", ours);
   std::vector<std::string> ours(lora_target_names().begin(), lora_target_names().end());
-  ours.insert(ours.end(), {"all-linear", "lm_head"});
+  ours.insert(ours.end(), {"all-linear", "lm_head", "embed_tokens"});
   return did_you_mean(target, ours);
 }
 

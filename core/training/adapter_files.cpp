@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
@@ -28,10 +31,26 @@ std::string name_in_file(std::string_view name) {
   return std::string(name.starts_with(kPeftPrefix) ? "" : kPeftPrefix) + std::string(name);
 }
 
+/// [columns, rows] of a matrix [rows, columns].
+std::vector<float> transposed(std::span<const float> values, std::uint64_t rows) {
+  const std::uint64_t columns = values.size() / rows;
+  std::vector<float> out(values.size());
+  for (std::uint64_t r = 0; r < rows; ++r)
+    for (std::uint64_t c = 0; c < columns; ++c) out[c * rows + r] = values[r * columns + c];
+  return out;
+}
+
+/// A tensor of saved_tensors() as it is in the file.
+TensorInfo in_file(TensorInfo t) {
+  t.name = name_in_file(t.name);
+  if (is_transposed_in_files(t)) std::swap(t.dim[0], t.dim[1]);
+  return t;
+}
+
 /// saved_tensors() with the names of the file. PEFT reads a tied embedding under the name of the head too.
 std::vector<TensorInfo> tensors_of_file(const runfile::RunConfig& c) {
   std::vector<TensorInfo> all = saved_tensors(c.model, c.run);
-  for (TensorInfo& t : all) t.name = name_in_file(t.name);
+  for (TensorInfo& t : all) t = in_file(std::move(t));
   if (trains_tied_embedding(c.model, c.run)) {
     all.push_back(*std::ranges::find(all, TensorRole::kEmbed, &TensorInfo::role));
     all.back().name = kTiedHead;
@@ -39,7 +58,27 @@ std::vector<TensorInfo> tensors_of_file(const runfile::RunConfig& c) {
   return all;
 }
 
+/// The tensors of an adapter file: those of a run, and copies of the embedding and the LM head that PEFT writes
+/// beside their adapters, which have the shapes of the model.
+std::vector<TensorInfo> expected_tensors(const runfile::RunConfig& c, const checkpoint::WeightSource& source) {
+  std::vector<TensorInfo> all = tensors_of_file(c);
+  for (const checkpoint::TensorEntry& e : source.files().front().tensors())
+    if (std::optional<TensorInfo> copy = copy_of_base(c.model, e.name)) all.push_back(std::move(*copy));
+  return all;
+}
+
 }  // namespace
+
+std::optional<TensorInfo> copy_of_base(const ModelSpec& m, std::string_view name) {
+  for (const auto& [module, role] : {std::pair("model.embed_tokens", TensorRole::kEmbed),
+                                     std::pair("lm_head", TensorRole::kHead)}) {
+    if (name != fmt::format("{}{}.base_layer.weight", kPeftPrefix, module)) continue;
+    TensorInfo t;
+    t.name = name, t.role = role, t.rank = 2, t.dim = {m.vocab, m.hidden};
+    return t;
+  }
+  return std::nullopt;
+}
 
 std::string frozen_weights_of(const checkpoint::WeightSource& adapter) {
   const auto& metadata = adapter.files().front().metadata();
@@ -56,7 +95,8 @@ void require_adapter(const runfile::RunConfig& c) {
             "one tensor",
             escaped(c.adapter->string(), 4096)),
         "train it with ensure_weight_tying = true in PEFT");
-  checkpoint::WeightSource(*c.adapter / kAdapterTensors).require(tensors_of_file(c), false);
+  checkpoint::WeightSource source(*c.adapter / kAdapterTensors);
+  source.require(expected_tensors(c, source), false);
 }
 
 void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
@@ -73,11 +113,17 @@ void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::st
                     escaped(c.adapter->string(), 4096), escaped(trained_on, 200), frozen_content),
         "set model.path to the folder of the weights that it was trained on");
   checkpoint::WeightSource source(file);
-  source.require(tensors_of_file(c), false);
+  source.require(expected_tensors(c, source), false);
   for (const TensorInfo& t : saved_tensors(c.model, c.run)) {
-    TensorInfo in_file = t;
-    in_file.name = name_in_file(t.name);
-    source.stream(in_file, scratch, [&](std::uint64_t first, std::span<const float> values) {
+    const TensorInfo stored = in_file(t);
+    if (is_transposed_in_files(t)) {
+      std::vector<float> whole(t.elements());
+      source.stream(stored, whole, [](std::uint64_t, std::span<const float>) {});  // one piece, read into `whole`
+      whole = transposed(whole, stored.dim[0]);
+      s.load(plugin::Scope::kAdapter, {t.name, DType::kF32, t.rank, t.dim, whole.data(), 0, whole.size()});
+      continue;
+    }
+    source.stream(stored, scratch, [&](std::uint64_t first, std::span<const float> values) {
       s.load(plugin::Scope::kAdapter,
              {t.name, DType::kF32, t.rank, t.dim, values.data(), first, values.size()});
     });
@@ -99,15 +145,16 @@ JsonValue number_of(double value) {
 void add_matrices(const runfile::RunConfig& c, JsonValue& j) {
   JsonValue targets = JsonValue::array(), ranks = JsonValue::object(), alphas = JsonValue::object();
   const std::vector<AdaptableMatrix> all = adaptable_matrices(c.model);
+  const std::vector<std::string> kinds = runfile::names_of_targets(UINT32_MAX);
   const auto size_of = [&](const AdaptableMatrix& x) {
     return c.run.lora_targets & x.target ? size_of_adapter(c.run, x.module) : AdapterSize{};
   };
-  for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i) {
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
     const std::uint32_t target = 1u << i;
     if (!(c.run.lora_targets & target)) continue;
     if (std::ranges::all_of(
             all, [&](const AdaptableMatrix& x) { return x.target != target || size_of(x).rank > 0; })) {
-      targets.push_back(runfile::lora_target_names()[i]);
+      targets.push_back(kinds[i]);
       continue;
     }
     for (const AdaptableMatrix& x : all)
@@ -158,8 +205,17 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
 
 void stream_adapter(plugin::Session& s, const runfile::RunConfig& c, const checkpoint::TensorSink& sink) {
   const checkpoint::TensorSource state = state_of(s, c)(0);
+  std::map<std::string, TensorInfo, std::less<>> transposed_ones;
+  for (const TensorInfo& t : saved_tensors(c.model, c.run))
+    if (is_transposed_in_files(t)) transposed_ones.emplace(t.name, t);
+  std::vector<float> whole;  // a tensor that is transposed, until its last piece
   state([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
-    sink(name_in_file(name), first, values);
+    const auto t = transposed_ones.find(name);
+    if (t == transposed_ones.end()) return sink(name_in_file(name), first, values);
+    whole.insert(whole.end(), values.begin(), values.end());
+    if (whole.size() < t->second.elements()) return;
+    sink(name_in_file(name), 0, transposed(whole, t->second.dim[0]));
+    whole.clear();
   });
   if (!trains_tied_embedding(c.model, c.run)) return;
   const std::vector<TensorInfo> all = saved_tensors(c.model, c.run);

@@ -3,8 +3,10 @@
 // to fold them into the weights of their model.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/tensor_files.hpp"
@@ -17,6 +19,10 @@ namespace trainhost::training {
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 /// The second name of a trained embedding that is the LM head too (trains_tied_embedding()).
 inline constexpr const char* kTiedHead = "base_model.model.lm_head.weight";
+
+/// A tensor that PEFT writes beside an adapter of the embedding or of the LM head: their frozen values, which are
+/// those of the model. nullopt for other names.
+std::optional<TensorInfo> copy_of_base(const ModelSpec& m, std::string_view name);
 
 /// What the adapter states about the weights that it was trained on, as load_frozen_weights() returns it; ""
 /// if it states nothing, as PEFT does.
@@ -53,8 +59,9 @@ struct MergeRequest {
 /// Writes a model directory with W + scale * B A in place of every adapted matrix W, with DoRA its rows in
 /// the norms of the magnitudes, in f32, and the other files of the model's folder (tokenizer,
 /// generation_config.json). Products are summed in double. Needs the memory of the largest matrix's adapter
-/// and a piece of the matrix. Returns the number of adapted matrices. Throws usage_error for an adapter that
-/// PEFT would apply in another way (trained biases, embeddings), for tensors that do not belong to the model,
+/// and a piece of the matrix. Where embedding and LM head are one tensor and one of them has an adapter of its own,
+/// the merged model has both. Returns the number of adapted matrices. Throws usage_error for an adapter that
+/// PEFT would apply in another way (trained biases), for tensors that do not belong to the model,
 /// and for weights other than those that the adapter was trained on, where the adapter says which.
 std::size_t merge_adapter(const MergeRequest& r);
 

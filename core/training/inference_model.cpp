@@ -93,7 +93,7 @@ void SessionDecoder::forward(std::span<const plugin::DecodeRow> rows, std::span<
 InferenceModel::InferenceModel(const InferenceRequest& r, plugin::Registry& registry)
     : registry_(registry),
       dir_(model_dir(r, merged_)),
-      spec_(runfile::read_model_config(dir_ / "config.json")) {
+      spec_(merged_ ? merged_->model() : runfile::read_model_config(dir_ / "config.json")) {
   if (!trainable_family(spec_.family))
     throw usage_error(fmt::format("{} has the model family '{}', which no trainer supports",
                                   escaped(dir_.string(), 4096), escaped(spec_.family)));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "core/base/text.hpp"
@@ -49,12 +48,14 @@ MergedWeights::MergedWeights(const fs::path& adapter, const fs::path& model)
     : folder_(folder_of_model(model, runfile::read_adapter_config(adapter / "adapter_config.json").base)),
       model_(read_model(folder_)),
       infos_(tensors(model_)),
+      sources_(infos_),
       adapter_(adapter / kAdapterTensors),
       weights_(folder_) {
   const runfile::AdapterConfig config = runfile::read_adapter_config(adapter / "adapter_config.json");
   frozen_weights_ = frozen_weights_of(adapter_);
+  const bool tied = model_.tied;
   read_factors(config);
-  weights_.require(infos_, model_.tied);
+  weights_.require(sources_, tied);
 }
 
 namespace {
@@ -65,7 +66,6 @@ struct AdaptedMatrix {
   std::uint32_t rank = 0;
   double scale = 0;                 // the factor of B A
   std::vector<TensorInfo> factors;  // A, B, and with DoRA the magnitudes
-  std::vector<TensorInfo> ignored;  // what PEFT writes besides: copies of other tensors
 };
 
 TensorInfo matrix_of_file(const std::string& name, TensorRole role, AdapterPart part, std::uint64_t rows,
@@ -84,13 +84,11 @@ std::vector<AdaptedMatrix> possible_matrices(const ModelSpec& m, const runfile::
   for (TensorInfo& t : adapter_tensors(m, every))
     by_weight[adapted_weight(t)].factors.push_back(std::move(t));
   const std::string embedding = "model.embed_tokens", head = "lm_head";
-  // PEFT swaps the names of the factors of an embedding, and writes the matrix itself too.
+  // PEFT swaps the names of the factors of an embedding.
   AdaptedMatrix& e = by_weight[embedding + ".weight"];
   e.factors = {
       matrix_of_file(embedding + ".lora_embedding_A", TensorRole::kEmbed, AdapterPart::kA, 0, m.vocab),
       matrix_of_file(embedding + ".lora_embedding_B", TensorRole::kEmbed, AdapterPart::kB, m.hidden, 0)};
-  e.ignored = {matrix_of_file(embedding + ".base_layer.weight", TensorRole::kEmbed, AdapterPart::kNone,
-                              m.vocab, m.hidden)};
   AdaptedMatrix of_head;
   of_head.factors = {matrix_of_file(head + ".lora_A.weight", TensorRole::kHead, AdapterPart::kA, 0, m.hidden),
                      matrix_of_file(head + ".lora_B.weight", TensorRole::kHead, AdapterPart::kB, m.vocab, 0)};
@@ -99,8 +97,6 @@ std::vector<AdaptedMatrix> possible_matrices(const ModelSpec& m, const runfile::
                                              AdapterPart::kMagnitude, m.vocab, 1));
     of_head.factors.back().rank = 1;
   }
-  of_head.ignored = {
-      matrix_of_file(head + ".base_layer.weight", TensorRole::kHead, AdapterPart::kNone, m.vocab, m.hidden)};
   by_weight[head + ".weight"] = std::move(of_head);
 
   std::vector<AdaptedMatrix> out;
@@ -139,26 +135,24 @@ void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
                 [&](const AdaptedMatrix& m) { return std::ranges::none_of(m.factors, is_present); });
   if (matrices.empty()) throw usage_error("the adapter has no tensors");
   std::vector<TensorInfo> all;
+  const bool tied = model_.tied;
   for (const AdaptedMatrix& m : matrices) {
     const TensorRole role = m.factors.front().role;
+    // Embedding and head differ once one of them has changed.
     if (model_.tied && (role == TensorRole::kEmbed || role == TensorRole::kHead) && !config.tied)
-      throw usage_error(
-          fmt::format(
-              "the adapter changes {} of a model in which embedding and LM head are one tensor, without "
-              "ensure_weight_tying",
-              m.weight),
-          "merge it with PEFT: merge_and_unload()");
+      model_.tied = false, infos_ = tensors(model_);
     if (role == TensorRole::kEmbed && config.dora)
       throw usage_error("the adapter has magnitudes of the embedding, which trainhost does not apply",
                         "merge it with PEFT: merge_and_unload()");
     all.insert(all.end(), m.factors.begin(), m.factors.end());
-    std::ranges::copy_if(m.ignored, std::back_inserter(all), is_present);
   }
+  for (const checkpoint::TensorEntry& e : present)
+    if (std::optional<TensorInfo> copy = copy_of_base(model_, e.name)) all.push_back(std::move(*copy));
   RunSpec every;
   every.mode = RunMode::kLora, every.trainable = rules_of_modules(config.modules_to_save);
   for (const TensorInfo& t : infos_) {
     if (!trains_weight(every, t.name)) continue;
-    if (model_.tied && t.role == TensorRole::kEmbed && !config.tied)
+    if (tied && (t.role == TensorRole::kEmbed || t.role == TensorRole::kHead) && !config.tied)
       throw usage_error(
           "modules_to_save: the adapter has another embedding or LM head of a model in which both "
           "are one tensor, without ensure_weight_tying",
@@ -185,6 +179,13 @@ void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
   }
 }
 
+const TensorInfo& MergedWeights::source_of(const TensorInfo& t) const {
+  for (const TensorInfo& s : sources_)
+    if (s.name == t.name) return s;
+  // The LM head of a model in which it is the embedding.
+  return *std::ranges::find(sources_, TensorRole::kEmbed, &TensorInfo::role);
+}
+
 AdapterProduct MergedWeights::change_of(const Factors& f, const TensorInfo& w) const {
   return {f.a.data(), f.b.data(), f.b.size() / w.dim[0], w.dim[1], f.scale};
 }
@@ -194,7 +195,7 @@ std::vector<double> MergedWeights::factors_of_rows(const Factors& f, const Tenso
                                                    std::span<float> scratch) {
   if (f.magnitude.empty()) return std::vector<double>(w.dim[0], 1.0);
   std::vector<double> squares(w.dim[0]);
-  weights_.stream(w, scratch, [&](std::uint64_t first, std::span<const float> values) {
+  weights_.stream(source_of(w), scratch, [&](std::uint64_t first, std::span<const float> values) {
     change_of(f, w).for_elements(first, values.size(),
                                  [&](std::uint64_t i, std::uint64_t row, double product) {
                                    const double x = values[i] + product;
@@ -212,7 +213,7 @@ void MergedWeights::require_weights_of_adapter(std::span<float> scratch) {
   std::string now;
   if (frozen_weights_.starts_with("xxh3 ")) {
     checkpoint::Xxh3 hash;
-    for (const TensorInfo& t : infos_)
+    for (const TensorInfo& t : sources_)
       weights_.stream(t, scratch,
                       [&](std::uint64_t, std::span<const float> v) { hash.update(std::as_bytes(v)); });
     now = "xxh3 " + hash.hex();
@@ -235,7 +236,7 @@ void MergedWeights::stream(std::span<float> scratch, const Sink& sink) {
     const bool adapted = f != factors_.end();
     const std::vector<double> factors =
         adapted ? factors_of_rows(f->second, t, scratch) : std::vector<double>();
-    weights_.stream(t, scratch, [&](std::uint64_t first, std::span<const float> values) {
+    weights_.stream(source_of(t), scratch, [&](std::uint64_t first, std::span<const float> values) {
       piece.assign(values.begin(), values.end());
       if (adapted)
         change_of(f->second, t)

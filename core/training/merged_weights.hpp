@@ -31,6 +31,7 @@ class MergedWeights {
   MergedWeights(const std::filesystem::path& adapter, const std::filesystem::path& model);
 
   const std::filesystem::path& folder() const { return folder_; }  // of the model
+  /// The merged model. Its LM head is a tensor of its own if only one of embedding and head was adapted.
   const ModelSpec& model() const { return model_; }
   std::size_t adapted_matrices() const { return factors_.size(); }
 
@@ -47,13 +48,16 @@ class MergedWeights {
     double scale = 0;
   };
   void read_factors(const runfile::AdapterConfig& config);
+  /// The tensor of the model from which a tensor of the merged model is computed.
+  const TensorInfo& source_of(const TensorInfo& t) const;
   AdapterProduct change_of(const Factors& f, const TensorInfo& w) const;
   std::vector<double> factors_of_rows(const Factors& f, const TensorInfo& w, std::span<float> scratch);
 
   std::filesystem::path folder_;
   ModelSpec model_;
   std::string frozen_weights_;  // metadata of the adapter; "" if it does not state them
-  std::vector<TensorInfo> infos_;
+  std::vector<TensorInfo> infos_;    // of the merged model
+  std::vector<TensorInfo> sources_;  // of the model
   std::map<std::string, Factors> factors_;   // by the name of the adapted matrix
   std::map<std::string, TensorInfo> saved_;  // modules_to_save: tensor of the adapter, by that of the model
   checkpoint::WeightSource adapter_;

@@ -3,6 +3,7 @@
 #include "core/training/model_state.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cassert>
@@ -273,10 +274,7 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
     add("lora.rslora", c.lora.rslora);
     add("lora.dora", r.memory.dora);
     add("lora.dropout", r.memory.lora_dropout);
-    std::string targets;
-    for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i)
-      if (r.lora_targets >> i & 1) targets += (targets.empty() ? "" : ",") + runfile::lora_target_names()[i];
-    add("lora.targets", targets);
+    add("lora.targets", fmt::format("{}", fmt::join(runfile::names_of_targets(r.lora_targets), ",")));
     std::string rules_of_adapters = r.lora_rules;
     std::ranges::replace(rules_of_adapters, '\n', ',');
     if (!rules_of_adapters.empty()) add("lora.rules", rules_of_adapters);

@@ -21,6 +21,21 @@ using reference::Weights;
 inline constexpr std::uint32_t kAdapterTargets[] = {0b0000101, 0x7f,      0b0000010,
                                                     0b0010000, 0b1000000, 0b0101000};
 
+/// Of matrices outside the layers: the LM head, the embedding, both, and both beside every matrix of a layer.
+inline constexpr std::uint32_t kTargetsOutsideLayers[] = {128, 256, 384, 0x1ff};
+
+/// The model that computes what one with adapters does. A tied LM head with an adapter, or an embedding with one,
+/// are different matrices once the adapters are merged.
+inline ModelSpec reference_model(ModelSpec m, const RunSpec& r) {
+  if (r.lora_targets & 384) m.tied = false;
+  return m;
+}
+/// Its weights.
+inline Weights reference_weights(const ModelSpec& m, const RunSpec& r, Weights base) {
+  if (m.tied && (r.lora_targets & 384)) base["lm_head.weight"] = base.at("model.embed_tokens.weight");
+  return base;
+}
+
 inline RunSpec lora_run(const NamedModel& z, std::uint32_t micro_batch, std::uint32_t accumulate,
                         std::uint32_t targets, std::uint32_t rank) {
   RunSpec r;
@@ -36,6 +51,7 @@ inline void set_different_adapters(const ModelSpec& m, RunSpec& r) {
   set_adapters(
       m,
       [&](const AdaptableMatrix& x) -> AdapterSize {
+        if (x.target > 64) return {};  // outside the layers
         const std::uint32_t layer = static_cast<std::uint32_t>(std::stoul(x.module.substr(13)));
         std::uint32_t kind = 0;
         while (x.target >> kind != 1) ++kind;
@@ -64,24 +80,31 @@ struct AdaptedMatrix {
   std::string weight, a, b, magnitude;  // names
   std::size_t outputs, inputs, rank;
   double scale;
+  // Of the embedding, whose rows are W + scale * A^T B^T: b is A, which is stored as a table, and a is B transposed.
+  bool table = false;
+  /// Index in a of the element [k, i] of the factor [rank, inputs].
+  std::size_t index(std::size_t k, std::size_t i) const { return table ? i * rank + k : k * inputs + i; }
 };
 inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) {
   std::vector<AdaptedMatrix> out;
   for (const TensorInfo& t : adapter_tensors(m, r)) {
     if (t.part != AdapterPart::kA) continue;
-    const std::string module = t.name.substr(0, t.name.size() - std::string("lora_A.weight").size());
+    const bool table = t.role == TensorRole::kEmbed;
+    const std::string end = table ? "lora_embedding_A" : "lora_A.weight";
+    const std::string module = t.name.substr(0, t.name.size() - end.size());
     AdaptedMatrix x{module.substr(std::string("base_model.model.").size()) + "weight",
-                    t.name,
-                    module + "lora_B.weight",
+                    table ? module + "lora_embedding_B" : t.name,
+                    table ? t.name : module + "lora_B.weight",
                     module + "lora_magnitude_vector",
                     0,
-                    t.dim[1],
-                    t.dim[0],
-                    0};
+                    0,
+                    0,
+                    0,
+                    table};
     const AdapterSize size = size_of_adapter(r, x.weight.substr(0, x.weight.rfind('.')));
-    x.scale = size.alpha / size.rank;
+    x.scale = size.alpha / size.rank, x.rank = size.rank;
     for (const TensorInfo& w : tensors(m))
-      if (w.name == x.weight) x.outputs = w.dim[0];
+      if (w.name == x.weight) x.outputs = w.dim[0], x.inputs = w.dim[1];
     if (x.outputs == 0) throw std::logic_error(x.weight + " is no tensor of the model");
     out.push_back(std::move(x));
   }
@@ -95,7 +118,7 @@ inline Weights with_products(const ModelSpec& m, const RunSpec& r, Weights w, co
       for (std::size_t i = 0; i < x.inputs; ++i)
         for (std::size_t k = 0; k < x.rank; ++k)
           w[x.weight][o * x.inputs + i] +=
-              x.scale * adapters.at(x.b)[o * x.rank + k] * adapters.at(x.a)[k * x.inputs + i];
+              x.scale * adapters.at(x.b)[o * x.rank + k] * adapters.at(x.a)[x.index(k, i)];
   return w;
 }
 
@@ -143,8 +166,8 @@ inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Wei
         if (r.memory.dora) out[x.magnitude][o] += of_row * sums.at(x.weight)[o * x.inputs + i] / norm;
         for (std::size_t k = 0; k < x.rank; ++k) {
           const double d = x.scale * factor * of_row;
-          da[k * x.inputs + i] += d * adapters.at(x.b)[o * x.rank + k];
-          db[o * x.rank + k] += d * adapters.at(x.a)[k * x.inputs + i];
+          da[x.index(k, i)] += d * adapters.at(x.b)[o * x.rank + k];
+          db[o * x.rank + k] += d * adapters.at(x.a)[x.index(k, i)];
         }
       }
     }

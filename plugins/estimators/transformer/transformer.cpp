@@ -34,7 +34,7 @@ families = ["baichuan", "cohere", "cohere2", "deepseek", "deepseek_v2", "deepsee
 frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",
-  "prefill_chunk", "allocator_margin", "lora_head",
+  "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
   "lora_dropout"]
 priority = 50
 )");
@@ -55,7 +55,10 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.parallel.first_stage_layers = whole("first_stage_layers");
   r.parallel.last_stage_layers = whole("last_stage_layers");
   r.memory.prefill_chunk = whole("prefill_chunk");
-  r.memory.adapts_head = given.flag("lora_head", false);
+  // Of runs that trainers train, th_run has them.
+  r.memory.adapts_head = given.flag("lora_head", false) || (r.lora_targets & TH_LORA_HEAD);
+  r.memory.adapts_embedding = given.flag("lora_embedding", false) || (r.lora_targets & TH_LORA_EMBED);
+  r.lora_targets &= TH_LORA_HEAD - 1;
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));

@@ -146,6 +146,19 @@ BOOST_AUTO_TEST_CASE(an_adapter_of_the_head_has_two_matrices_also_beside_a_tied_
   }
 }
 
+BOOST_AUTO_TEST_CASE(an_adapter_of_the_embedding_has_two_matrices) {
+  RunSpec r = run_in_bf16();
+  r.mode = RunMode::kLora, r.lora_rank = 16, r.lora_targets = 1;
+  const model::Architecture a = llama_7b();
+  const std::uint64_t without = trained_parameters(a, r);
+  const std::uint64_t adapters = report(a, r).component_bytes(Component::kAdapters);
+  r.memory.adapts_embedding = true;
+  BOOST_TEST(trained_parameters(a, r) - without == 16u * (4096 + 32000));
+  const MemoryReport with = report(a, r);
+  BOOST_TEST(with.component_bytes(Component::kAdapters) - adapters == 4u * 16 * (4096 + 32000));
+  BOOST_TEST(bytes_of(with, "embedding.adapter, output of A") == 8192u * 16 * 2);
+}
+
 BOOST_AUTO_TEST_CASE(dropout_keeps_the_input_of_each_adapter_and_a_mask) {
   RunSpec r = run_in_bf16();
   r.mode = RunMode::kLora, r.lora_rank = 16, r.lora_targets = 0b1001101;  // q, v, o and down

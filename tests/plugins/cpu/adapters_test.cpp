@@ -19,25 +19,36 @@ using reference::Weights;
 
 const auto kAdaptedModels = boost::unit_test::data::make(small_models());
 
+/// Kinds of adapters: of every matrix of the layers, with magnitudes, and also of embedding and LM head.
+enum class Kind { kLora, kDora, kOutsideLayers };
+std::ostream& operator<<(std::ostream& o, Kind k) {
+  return o << (k == Kind::kLora ? "LoRA" : k == Kind::kDora ? "DoRA" : "LoRA of embedding and head too");
+}
+const auto kKinds = boost::unit_test::data::make({Kind::kLora, Kind::kDora, Kind::kOutsideLayers});
+std::uint32_t targets_of(Kind k) { return k == Kind::kOutsideLayers ? 0x1ff : 0x7f; }
+
 BOOST_AUTO_TEST_SUITE(cpu_adapters)
 
 BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference,
-                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
+                     kAdaptedModels* kKinds, z, kind) {
+  const bool dora = kind == Kind::kDora;
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
   std::size_t tables = 0;
   const cpu::Kernels* const* table = cpu::runnable_kernels(&tables);
   std::uint32_t variant = 0;
-  for (const std::uint32_t mask : kAdapterTargets) {
+  const auto masks = kind == Kind::kOutsideLayers ? std::span<const std::uint32_t>(kTargetsOutsideLayers)
+                                                  : std::span<const std::uint32_t>(kAdapterTargets);
+  for (const std::uint32_t mask : masks) {
     const std::uint32_t rank = 1 + variant % 3 * 2;  // 1, 3, 5
     RunSpec r = lora_run(z, 4, 1, mask, rank);
     r.memory.dora = dora;
-    const Weights adapters = random_adapters(z.spec, r, 4);
+    const Weights adapters = random_adapters(z.spec, r, 4), whole = reference_weights(z.spec, r, base);
+    const ModelSpec m = reference_model(z.spec, r);
     Weights dw;
-    const double loss =
-        reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
-    const Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
+    const double loss = reference::Model(m, z.seq).loss(merged(m, r, whole, adapters), ids, targets, &dw);
+    const Weights expected = adapter_gradients(m, r, whole, dw, adapters);
     double norm = 0;
     for (const auto& [name, g] : expected)
       for (double x : g) norm += x * x;
@@ -47,7 +58,9 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference,
       const std::uint32_t accumulate = 1u << variant % 3;
       r.recompute = recompute, r.accumulate = accumulate, r.micro_batch = 4 / accumulate;
       if (recompute == Recompute::kLayers) r.recompute_layers = {0, 1, 0};
-      CpuModelFixture fixture(z.spec, r, *table[variant % tables], 1 + variant % 3);
+      TrainerTraits traits = cpu::traits_of(z.spec, r, 1 + variant % 3);
+      if (variant % 2) traits.head_chunk_tokens = 5;
+      CpuModelFixture fixture(z.spec, r, *table[variant % tables], 1 + variant % 3, false, &traits);
       fixture.load(united(base, adapters));
       const executor::UpdateResult out = fixture.update(ids, targets, 0.0, 0);
       BOOST_TEST_CONTEXT("targets " << mask << ", rank " << rank << ", recompute " << name(recompute)) {
@@ -110,7 +123,7 @@ BOOST_DATA_TEST_CASE(gradients_of_modules_beside_adapters_match_the_merged_refer
 }
 
 BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywhere,
-                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
+                     kAdaptedModels* kKinds, z, kind) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
@@ -120,9 +133,9 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
     for (std::uint32_t threads : {1u, 3u})
       for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
         for (bool separate : {false, true}) {
-          RunSpec r = lora_run(z, 2, 2, 0x7f, 4);
+          RunSpec r = lora_run(z, 2, 2, targets_of(kind), 4);
           r.recompute = recompute, r.optimizer = optimizer, r.memory.lora_dropout = 0.2;
-          r.memory.dora = dora;
+          r.memory.dora = kind == Kind::kDora;
           const Weights adapters = random_adapters(z.spec, r, 4);
           CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), threads, separate);
           fixture.load(united(base, adapters));
@@ -141,11 +154,12 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
 // Dropout: the mask is a function of the micro-batch, so a loss with other adapters at the same step has the
 // same one, and the gradient is the limit of differences.
 BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss,
-                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
+                     kAdaptedModels* kKinds, z, kind) {
+  const bool dora = kind == Kind::kDora;
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
-  RunSpec r = lora_run(z, 2, 2, 0x7f, 3);
+  RunSpec r = lora_run(z, 2, 2, targets_of(kind), 3);
   r.memory.lora_dropout = 0.3, r.memory.dora = dora;
   const Weights adapters = random_adapters(z.spec, r, 4), direction = random_adapters(z.spec, r, 5);
   CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2);
@@ -180,30 +194,31 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss,
              slope << " against " << expected);
   BOOST_TEST(loss_at(0, 5) == loss);
   BOOST_TEST(loss_at(0, 6) != loss);
-  const double whole = reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets);
-  BOOST_TEST(loss != whole);
+  const ModelSpec m = reference_model(z.spec, r);
+  const Weights whole = merged(m, r, reference_weights(z.spec, r, base), adapters);
+  BOOST_TEST(loss != reference::Model(m, z.seq).loss(whole, ids, targets));
   // Evaluation drops nothing.
   const Ids two(ids.begin(), ids.begin() + 2 * z.seq),
       two_targets(targets.begin(), targets.begin() + 2 * z.seq);
-  const double evaluated =
-      reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), two, two_targets);
+  const double evaluated = reference::Model(m, z.seq).loss(whole, two, two_targets);
   BOOST_TEST(std::abs(fixture.evaluate(two, two_targets).loss - evaluated) <= 4e-6 * evaluated);
 }
 
 BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters,
-                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
-  RunSpec r = lora_run(z, 2, 1, 0x7f, 3);
-  r.memory.dora = dora;
+                     kAdaptedModels* kKinds, z, kind) {
+  RunSpec r = lora_run(z, 2, 1, targets_of(kind), 3);
+  r.memory.dora = kind == Kind::kDora;
   const Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4);
-  const Weights whole = merged(z.spec, r, base, adapters);
+  const ModelSpec m = reference_model(z.spec, r);
+  const Weights whole = merged(m, r, reference_weights(z.spec, r, base), adapters);
   CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2, true);
   fixture.load(united(base, adapters));
   const Ids ids = random_tokens(2 * z.seq, z.spec.vocab, 1),
             targets = random_targets(2 * z.seq, z.spec.vocab, 2);
-  const double loss = reference::Model(z.spec, z.seq).loss(whole, ids, targets);
+  const double loss = reference::Model(m, z.seq).loss(whole, ids, targets);
   BOOST_TEST(std::abs(fixture.evaluate(ids, targets).loss - loss) <= 4e-6 * loss);
   const Ids one(ids.begin(), ids.begin() + z.seq);
-  const Vec expected = reference::Model(z.spec, z.seq).logits(whole, one);
+  const Vec expected = reference::Model(m, z.seq).logits(whole, one);
   for (std::uint32_t p = 0; p < z.seq; ++p) {
     const std::vector<float> logits = fixture.next(one[p], p);
     const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab),

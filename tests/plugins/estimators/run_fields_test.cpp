@@ -26,7 +26,7 @@ namespace {
                                 first_stage_layers, last_stage_layers, data_rank, tensor_rank] = parallel;
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
-                                kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
+                                kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head, adapts_embedding,
                                 lora_dropout] = policy;
 }
 
@@ -226,6 +226,19 @@ void add_options(std::vector<Row>& rows) {
                     r.memory.adapts_head = true;
                   },
                   {{"lora_head", "true"}}});
+  rows.push_back({"adapts_embedding",
+                  "lora.targets",
+                  kDiffers,
+                  [](RunSpec& r) {
+                    r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
+                    r.memory.adapts_embedding = true;
+                  },
+                  {{"lora_embedding", "true"}}});
+  rows.push_back({"adapts_embedding alone",
+                  "lora.targets",
+                  kRefused,
+                  [](RunSpec& r) { r.memory.adapts_embedding = true; },
+                  {{"lora_embedding", "true"}}});
   rows.push_back({"adapts_head alone",
                   "lora.targets",
                   kRefused,

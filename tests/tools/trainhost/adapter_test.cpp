@@ -34,16 +34,23 @@ std::vector<std::string> lora_run(const fs::path& dir, std::vector<std::string> 
   return w;
 }
 
-/// A run over the weights of gqa-tied that starts from the adapter in `folder`.
+/// The golden run whose weights an adapter of PEFT belongs to (tests/interop/peft_lora.py).
+std::string base_of(const std::string& kind) {
+  return kind == "lora-vocabulary" || kind == "lora-modules-untied" ? "mha" : "gqa-tied";
+}
+
+/// A run over the weights of `base` that starts from the adapter in `folder`.
 std::vector<std::string> continued(const fs::path& folder, const fs::path& out,
-                                   const std::vector<std::string>& more = {}) {
-  std::vector<std::string> w = {"train", (kRuns / "gqa-tied/run.toml").string(), "--json", "-q"};
+                                   const std::vector<std::string>& more = {},
+                                   const std::string& base = "gqa-tied") {
+  std::vector<std::string> w = {"train", (kRuns / base / "run.toml").string(), "--json", "-q"};
   std::vector<std::string> settings = {"model.adapter=" + folder.string(),
                                        "output.dir=" + out.string(),
                                        "train.backend=cpu",
                                        "train.precision=fp32",
                                        "train.micro_batch=2",
                                        "train.grad_accum=1",
+                                       "data.seq_len=64",
                                        "train.steps=20",
                                        "optimizer.schedule=constant",
                                        "optimizer.warmup_steps=0",
@@ -145,6 +152,44 @@ BOOST_AUTO_TEST_CASE(a_new_adapter_with_magnitudes_has_no_effect) {
   }
 }
 
+// Memory, checkpoints, the PEFT folder, resume, and what is merged.
+BOOST_AUTO_TEST_CASE(adapters_of_embedding_and_head_are_trained_saved_and_merged) {
+  TemporaryDirectory tmp;
+  std::mt19937 rng(11);
+  const auto any = [&](std::vector<std::string> values) { return values[rng() % values.size()]; };
+  for (int i = 0; i < 10; ++i)
+    uses_the_memory_of_its_plan(
+        tmp / ("m" + std::to_string(i)),
+        {"model.tie_word_embeddings=" + any({"true", "false"}),
+         "lora.targets=" + any({"[\"lm_head\"]", "[\"embed_tokens\"]", "[\"q_proj\", \"lm_head\"]",
+                                "[\"embed_tokens\", \"all-linear\", \"lm_head\"]"}),
+         any({"lora.rank_pattern=[\"lm_head = 7\"]", "lora.rank_pattern=[]"}),
+         any({"lora.double_quant=false", "lora.base=nf4"}), "lora.dropout=" + any({"0", "0.1"}),
+         "train.precision=" + any({"fp32", "bf16"}), "train.recompute=" + any({"none", "selective", "full"}),
+         "train.grad_accum=" + any({"1", "2"}),
+         "optimizer.name=" + any({"adamw", "sgd", "lion", "adafactor", "muon", "adamw-8bit"}), "train.steps=2"});
+  for (const bool tied : {false, true}) {
+    const std::string name = tied ? "tied" : "untied", file = "adapter/adapter_model.safetensors";
+    const std::vector<std::string> settings = {"train.steps=6", "output.checkpoint_every=2",
+                                               "optimizer.schedule=constant", "optimizer.lr=0.01",
+                                               std::string("model.tie_word_embeddings=") + (tied ? "true" : "false"),
+                                               "lora.targets=[\"q_proj\", \"lm_head\", \"embed_tokens\"]"};
+    std::vector<std::string> four = settings;
+    four[0] = "train.steps=4";
+    BOOST_REQUIRE(run_program(lora_run(tmp / (name + "-a"), settings)).code == 0);
+    BOOST_REQUIRE(run_program(lora_run(tmp / (name + "-b"), four)).code == 0);
+    const Outcome rest = run_program(lora_run(tmp / (name + "-b"), settings, {"--resume"}));
+    BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
+    BOOST_TEST((read_file(tmp / (name + "-a") / file) == read_file(tmp / (name + "-b") / file)));
+    const json config = json::parse(read_file(tmp / (name + "-a/adapter/adapter_config.json")));
+    BOOST_TEST(config["target_modules"] == json({"q_proj", "lm_head", "embed_tokens"}));
+    const auto tensors = read_tensors(tmp / (name + "-a") / file);
+    BOOST_TEST(tensors.size() == 8u);
+    BOOST_TEST(tensors.contains("base_model.model.model.embed_tokens.lora_embedding_B"));
+    BOOST_TEST(tensors.contains("base_model.model.lm_head.lora_A.weight"));
+  }
+}
+
 // Modules of the model that are trained with the adapters: memory, checkpoints, the PEFT folder and what is
 // merged.
 BOOST_AUTO_TEST_CASE(modules_to_save_are_trained_saved_and_merged) {
@@ -242,7 +287,7 @@ BOOST_AUTO_TEST_CASE(a_tied_embedding_is_trained_once_written_twice_trained_furt
   const Outcome merged = run_program({"merge", (tmp / "a/adapter").string(), "-o", (tmp / "m").string()});
   BOOST_REQUIRE_MESSAGE(merged.code == 0, merged.err);
   BOOST_TEST((tensor(tmp / "m/model.safetensors", embedding) == trained));
-  // Without ensure_weight_tying they are two tensors, which no model of this kind can have.
+  // Without ensure_weight_tying they are two tensors that are trained apart.
   json untied = config;
   untied.erase("ensure_weight_tying");
   tmp.write("a/adapter/adapter_config.json", untied.dump());
@@ -336,14 +381,15 @@ BOOST_AUTO_TEST_CASE(an_adapter_of_the_embedding_is_merged) {
       off = std::max(off, std::abs(merged[v * hidden + h] - expected));
     }
   BOOST_TEST(off <= 1e-6);
+  // Without ensure_weight_tying they are adapters of their own, and the merged model has both matrices.
   json config = json::parse(read_file(folder / "adapter_config.json"));
   config["ensure_weight_tying"] = false;
   tmp.write("changed/adapter_config.json", config.dump());
-  const Outcome refused = merge("n");
-  BOOST_TEST(refused.code == 2);
-  BOOST_TEST(refused.err.find("embedding and LM head are one tensor, without ensure_weight_tying") !=
-                 std::string::npos,
-             refused.err);
+  const Outcome apart = merge("n");
+  BOOST_REQUIRE_MESSAGE(apart.code == 0, apart.err);
+  BOOST_TEST((tensor(tmp / "n/model.safetensors", weight) == merged));
+  BOOST_TEST((tensor(tmp / "n/model.safetensors", "lm_head.weight") == merged));
+  BOOST_TEST(json::parse(read_file(tmp / "n/config.json"))["tie_word_embeddings"] == false);
 }
 
 BOOST_AUTO_TEST_CASE(modules_that_cannot_be_trained_beside_adapters_are_errors) {
@@ -359,6 +405,13 @@ BOOST_AUTO_TEST_CASE(modules_that_cannot_be_trained_beside_adapters_are_errors) 
   refused({key + "[\"lm_head\"]", "model.tie_word_embeddings=true"},
           "the LM head of this model is its embedding: name embed_tokens");
   refused({key + "[\"q_proj\"]"}, "'q_proj' in lora.modules_to_save has an adapter too");
+  const std::string targets = "lora.targets=[\"q_proj\", ";
+  refused({key + "[\"lm_head\"]", targets + "\"lm_head\"]", "model.tie_word_embeddings=false"},
+          "'lm_head' in lora.modules_to_save has an adapter too");
+  refused({key + "[\"embed_tokens\"]", targets + "\"lm_head\"]", "model.tie_word_embeddings=true"},
+          "'embed_tokens' in lora.modules_to_save has an adapter too");
+  refused({targets + "\"embed_token\"]"}, "unknown matrix 'embed_token'; did you mean 'embed_tokens'?");
+  refused({targets + "\"lm_head\"]", "lora.dora=true"}, "\"lm_head\" is not supported with lora.dora = true");
   refused({key + "[\"gate_proj\"]"}, "a trainer computes their gradients together");
   refused({key + "[\"down_proj\"]", "lora.base=nf4"}, "'down_proj' in lora.modules_to_save is in NF4");
   refused({key + "[\"norm\"]", "train.freeze=[\"*norm*\"]"}, "train.freeze has no effect on adapters");
@@ -418,17 +471,22 @@ BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_fr
 }
 
 BOOST_DATA_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges,
-                     boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules"}), kind) {
+                     boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules", "lora-head",
+                                                   "lora-vocabulary", "lora-modules-untied"}),
+                     kind) {
   TemporaryDirectory tmp;
   const json expected = json::parse(read_file(kRuns / kind / "expected.json"))["merged_weights"];
   const fs::path out = tmp.path() / "merged";
-  const Outcome r = run_program(
-      {"merge", (kRuns / kind).string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
+  const std::string base = (kRuns / base_of(kind)).string();
+  const Outcome r = run_program({"merge", (kRuns / kind).string(), "--model", base, "-o", out.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   // Five of three layers; or three and o in two of them, gate and up in one; or q and v.
-  const char* count = kind == std::string("lora-pattern")   ? "13 matrices"
-                      : kind == std::string("lora-modules") ? "6 matrices"
-                                                            : "15 matrices";
+  const char* count = kind == std::string("lora-pattern")          ? "13 matrices"
+                      : kind == std::string("lora-modules")        ? "6 matrices"
+                      : kind == std::string("lora-head")           ? "7 matrices"
+                      : kind == std::string("lora-vocabulary")     ? "4 matrices"
+                      : kind == std::string("lora-modules-untied") ? "4 matrices"
+                                                                   : "15 matrices";
   BOOST_TEST(r.out.find(count) != std::string::npos, r.out);
   for (const auto& [name, want] : expected.items()) {
     double squares = 0, sum = 0;
@@ -437,8 +495,7 @@ BOOST_DATA_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges,
     BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-6 * (1 + l2), name);
     BOOST_TEST(std::abs(sum - of_peft) <= 1e-5 * (1 + std::abs(sum)), name);
   }
-  const Outcome again = run_program(
-      {"merge", (kRuns / kind).string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
+  const Outcome again = run_program({"merge", (kRuns / kind).string(), "--model", base, "-o", out.string()});
   BOOST_TEST(again.code == 2);
 }
 
@@ -473,10 +530,13 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_merged_only_into_the_weights_that_it_was_trai
 
 // The settings of tests/interop/peft_lora.py, whose losses are of float64.
 BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
-                     boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules"}), kind) {
+                     boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules", "lora-head",
+                                                   "lora-vocabulary", "lora-modules-untied"}),
+                     kind) {
   TemporaryDirectory tmp;
   const json expected = json::parse(read_file(kRuns / kind / "expected.json"));
-  const Outcome r = run_program(continued(kRuns / kind, tmp / "out"));
+  const std::string base = base_of(kind);
+  const Outcome r = run_program(continued(kRuns / kind, tmp / "out", {}, base));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   std::istringstream in(r.out);
   std::size_t steps = 0;
@@ -517,13 +577,20 @@ BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
     BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj"}));
     BOOST_TEST(config["ensure_weight_tying"] == true);
     BOOST_TEST(config["modules_to_save"] == json({"norm", "embed_tokens", "model.embed_tokens", "lm_head"}));
+  } else if (kind == std::string("lora-head")) {
+    BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "lm_head"}));
+  } else if (kind == std::string("lora-vocabulary")) {
+    BOOST_TEST(config["target_modules"] == json({"q_proj", "lm_head", "embed_tokens"}));
+    BOOST_TEST(config["rank_pattern"] == json({{"lm_head", 5}}));
+  } else if (kind == std::string("lora-modules-untied")) {
+    BOOST_TEST(config["modules_to_save"] == json({"embed_tokens", "lm_head"}));
   } else {
     BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}));
   }
 
   // It goes on with its own result, whose base it names.
   const Outcome on = run_program({"train", "-q", "--set", "model.adapter=" + (tmp / "out/adapter").string(),
-                                  "--set", "data.train=" + (kRuns / "gqa-tied/tokens.bin").string(), "--set",
+                                  "--set", "data.train=" + (kRuns / base / "tokens.bin").string(), "--set",
                                   "data.seq_len=64", "--set", "train.steps=1", "--set", "train.backend=cpu",
                                   "--set", "output.dir=" + (tmp / "on").string()});
   BOOST_TEST(on.code == 0, on.err);
@@ -554,9 +621,13 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_befor
   refused(changed_adapter(tmp, {{"r", 4}}), {}, "with a different shape");
   refused(changed_adapter(tmp, {{"target_modules", {"q_proj"}}}), {}, "not part of the model");
   refused(changed_adapter(tmp, {{"target_modules", {"qkv"}}}), {},
-          "has no matrix of the layers of the model");
-  refused(changed_adapter(tmp, {{"target_modules", {"q_proj", "lm_head"}}}), {},
-          "target_modules has lm_head");
+          "has no matrix of the model");
+  const json of_head = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj", "lm_head"};
+  refused(changed_adapter(tmp, {{"target_modules", of_head}}), {}, "missing: base_model.model.lm_head.lora_A.weight");
+  refused(changed_adapter(tmp, {{"target_modules", of_head}, {"ensure_weight_tying", true}}), {},
+          "target_modules has lm_head with ensure_weight_tying");
+  refused(changed_adapter(tmp, {{"target_modules", of_head}, {"use_dora", true}}), {},
+          "target_modules has lm_head with use_dora");
   refused(changed_adapter(tmp, {{"target_modules", ".*q_proj"}}), {}, "not part of the model");
   refused(changed_adapter(tmp, {{"target_modules", ".*q_proj("}}), {}, "is no regular expression");
   refused(changed_adapter(tmp, {{"layers_to_transform", {0}}}), {}, "not part of the model");
@@ -585,7 +656,7 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_befor
 BOOST_AUTO_TEST_CASE(what_can_only_be_planned_is_refused_with_its_key) {
   TemporaryDirectory tmp;
   for (const auto& [setting, key] : std::vector<std::pair<std::string, std::string>>{
-           {"lora.base=int8", "lora.base = \"int8\""}, {"lora.targets=[\"lm_head\"]", "lora.targets"}}) {
+           {"lora.base=int8", "lora.base = \"int8\""}, {"lora.base=fp8", "lora.base = \"fp8\""}}) {
     const Outcome r = run_program(lora_run(tmp.path() / "out", {setting}));
     BOOST_TEST(r.code == 2, setting);
     BOOST_TEST(r.err.find(key) != std::string::npos, r.err);

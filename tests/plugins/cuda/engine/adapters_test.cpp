@@ -37,6 +37,7 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   std::vector<std::uint32_t> masks(std::begin(kAdapterTargets), std::end(kAdapterTargets));
   masks.push_back(0);  // another size in every product
+  masks.insert(masks.end(), std::begin(kTargetsOutsideLayers), std::end(kTargetsOutsideLayers));
   for (const std::uint32_t mask : masks) {
     ++variant;
     emu::reset();
@@ -46,12 +47,12 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
     if (variant % 3 == 0) r.mode = RunMode::kQlora, r.memory.double_quantized = variant % 2;
     r.optimizer = Optimizer::kSgd, r.weight_decay = 0, r.recompute = recomputes[variant % 3];
     const Weights given = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4),
-                  base = in_nf4(z.spec, r, given);
+                  base = reference_weights(z.spec, r, in_nf4(z.spec, r, given));
+    const ModelSpec m = reference_model(z.spec, r);
     const Ids ids = random_tokens(4 * z.seq, z.spec.vocab, 1),
               targets = random_targets(4 * z.seq, z.spec.vocab, 2);
     Weights dw;
-    const double loss =
-        reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
+    const double loss = reference::Model(m, z.seq).loss(merged(m, r, base, adapters), ids, targets, &dw);
     CudaHost host(kModes[variant % 3]);
     PluginSession s(cuda_engine(), host, z.spec, r);
     load_with_adapters(s, z.spec, r, united(given, adapters));
@@ -60,13 +61,13 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
       BOOST_TEST(std::abs(s.evaluate(Ids(ids.begin(), ids.begin() + z.seq),
                                      Ids(targets.begin(), targets.begin() + z.seq))
                               .loss -
-                          reference::Model(z.spec, z.seq)
-                              .loss(merged(z.spec, r, base, adapters), Ids(ids.begin(), ids.begin() + z.seq),
+                          reference::Model(m, z.seq)
+                              .loss(merged(m, r, base, adapters), Ids(ids.begin(), ids.begin() + z.seq),
                                     Ids(targets.begin(), targets.begin() + z.seq))) <= 1e-4);
       const th_step_out out = s.step(ids, targets, 1.0, 0);
       BOOST_TEST(std::abs(out.loss - loss) <= 1e-5 * loss, out.loss << " against " << loss);
       const auto saved = s.save(TH_SCOPE_ADAPTER);
-      const Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
+      const Weights expected = adapter_gradients(m, r, base, dw, adapters);
       BOOST_TEST(saved.size() == expected.size());
       for (const auto& [name, g] : expected) {
         double worst = 0;
@@ -129,7 +130,7 @@ std::ostream& operator<<(std::ostream& o, const PeftRun& c) {
 }
 std::vector<PeftRun> peft_runs() {
   std::vector<PeftRun> all;
-  for (const char* kind : {"lora", "lora-dropout", "qlora"})
+  for (const char* kind : {"lora", "lora-dropout", "qlora", "lora-head", "lora-head-dropout"})
     for (const char* mode : kModes) {
       const bool resident = mode == kModes[0];
       if (resident) all.push_back({kind, mode, "fp32", 4}), all.push_back({kind, mode, "bf16", 2});
@@ -145,7 +146,9 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
   const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
   GoldenRun g = read_golden(runs + "gqa-tied");
-  for (auto& [name, values] : read_tensors(runs + "lora/adapter_model.safetensors")) g.weights[name] = values;
+  const bool of_head = kind.starts_with("lora-head");
+  for (auto& [name, values] : read_tensors(runs + (of_head ? "lora-head" : "lora") + "/adapter_model.safetensors"))
+    g.weights[name] = values;
   RunSpec& r = g.run;
   r.micro_batch = run["micro_batch"], r.accumulate = 1, r.seq_len = run["seq_len"];
   r.beta1 = run["betas"][0], r.beta2 = run["betas"][1], r.eps = run["eps"];
@@ -154,7 +157,8 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
   r.memory.double_quantized = kind == "qlora";
   r.memory.lora_dropout = run.value("lora_dropout", 0.0), r.seed = run.value("seed", 1u);
   r.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
-  r.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
+  r.lora_targets = of_head ? TH_LORA_Q | TH_LORA_V | TH_LORA_HEAD
+                           : TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
   r = in_precision(r, c.precision);
   CudaHost host(c.mode);
   {
@@ -193,7 +197,7 @@ BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
       if (std::string(mode) != "resident" && recompute == Recompute::kFull) continue;
       emu::reset();
-      RunSpec r = lora_run(z, 2, 3, 0x7f, 3);
+      RunSpec r = lora_run(z, 2, 3, 0x1ff, 3);
       r.recompute = recompute, r.memory.lora_dropout = 0.3;
       if (nf4) r.mode = RunMode::kQlora, r.memory.double_quantized = true;
       CudaHost host(mode);
