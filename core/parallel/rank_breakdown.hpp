@@ -4,6 +4,7 @@
 // and offload, and constants. Sinks: rank_totals.cpp (sums), rank_report.cpp (report), memory_model.hpp
 // (search).
 #pragma once
+#include "core/model/adapters.hpp"
 #include "core/parallel/state_entries.hpp"
 
 namespace trainhost::parallel {
@@ -83,12 +84,12 @@ void RankBreakdown<Sink>::training() {
         [] { return std::string("head.weight gradient"); },
         [&] { return text(head) + " elements * " + text(size) + " B"; });
   }
-  if (memory.adapts_head && s.last())
+  if (adapts_head(r) && s.last())
     add(
         {Tier::kDevice, Component::kActivations, about, kPasses, t.whole * r.lora_rank * size},
         [] { return std::string("head.adapter, output of A"); },
         [&] { return text(t.whole) + " tokens * " + text(r.lora_rank) + " * " + text(size) + " B"; });
-  if (memory.adapts_embedding && s.first())
+  if (adapts_embedding(r) && s.first())
     add(
         {Tier::kDevice, Component::kActivations, about, kPasses, t.whole * r.lora_rank * size},
         [] { return std::string("embedding.adapter, output of A"); },

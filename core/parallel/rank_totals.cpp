@@ -2,6 +2,7 @@
 // stage that needs most. Nothing here allocates per entry: a search calls it millions of times.
 #include <set>
 
+#include "core/model/adapters.hpp"
 #include "core/parallel/rank_breakdown.hpp"
 #include "core/parallel/rank_memory.hpp"
 
@@ -89,7 +90,7 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
   StateSums state(whole);
   embedding_weights(a, a.vocab, state);
   head_weights(a, a.vocab, !a.tied, state);
-  for (const bool adapted : {r.memory.adapts_embedding, r.memory.adapts_head})
+  for (const bool adapted : {adapts_embedding(r), adapts_head(r)})
     if (adapts(r) && adapted)
       state.adapter_outside_layers(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
   Size sum = state.held().dense.elements;

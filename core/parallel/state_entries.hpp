@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/types.hpp"
+#include "core/model/adapters.hpp"
 #include "core/parallel/pipeline_stage.hpp"
 
 namespace trainhost::parallel {
@@ -163,14 +164,14 @@ class RankBreakdown {
     if (s.first()) {
       StateSums t(r);
       embedding_weights(s.a, s.vocab, t);
-      if (adapts(r) && memory.adapts_embedding)
+      if (adapts(r) && adapts_embedding(r))
         t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       table_ = t.held();
     }
     if (s.last()) {
       StateSums t(r);
       head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
-      if (adapts(r) && memory.adapts_head)
+      if (adapts(r) && adapts_head(r))
         t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       head_ = t.held();
     }

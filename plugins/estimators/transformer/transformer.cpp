@@ -55,10 +55,8 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.parallel.first_stage_layers = whole("first_stage_layers");
   r.parallel.last_stage_layers = whole("last_stage_layers");
   r.memory.prefill_chunk = whole("prefill_chunk");
-  // Of runs that trainers train, th_run has them.
-  r.memory.adapts_head = given.flag("lora_head", false) || (r.lora_targets & TH_LORA_HEAD);
-  r.memory.adapts_embedding = given.flag("lora_embedding", false) || (r.lora_targets & TH_LORA_EMBED);
-  r.lora_targets &= TH_LORA_HEAD - 1;
+  r.memory.adapts_head = given.flag("lora_head", false);
+  r.memory.adapts_embedding = given.flag("lora_embedding", false);
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));
