@@ -1,5 +1,5 @@
-// See adapters.hpp. One table states the matrices that can have an adapter, seven of a layer and two outside the
-// layers: product, name in a checkpoint, and bit in RunSpec::lora_targets.
+// See adapters.hpp. One table states the matrices that can have an adapter, seven of a layer and two outside
+// the layers: product, name in a checkpoint, and bit in RunSpec::lora_targets.
 #include "core/model/adapters.hpp"
 
 #include <cassert>
@@ -107,8 +107,8 @@ std::vector<AdaptableMatrix> adaptable_matrices(const ModelSpec& m) {
 
 AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group, std::int32_t layer) {
   AdapterBlocks out;
-  out.inputs = group == AdapterGroup::kO      ? m.q_width()
-               : group == AdapterGroup::kDown ? m.intermediate
+  out.inputs = group == AdapterGroup::kO       ? m.q_width()
+               : group == AdapterGroup::kDown  ? m.intermediate
                : group == AdapterGroup::kEmbed ? m.vocab
                                                : m.hidden;
   std::uint32_t bit = 1;
@@ -215,7 +215,8 @@ std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t sum = checked_mul(m.layers, per_layer);
   for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead}) {
     const AdapterBlocks blocks = adapter_blocks(m, r, g, -1);
-    if (blocks.count) sum = checked_add(sum, checked_mul(checked_add(blocks.inputs, blocks.rows_of_b), blocks.rank));
+    if (blocks.count)
+      sum = checked_add(sum, checked_mul(checked_add(blocks.inputs, blocks.rows_of_b), blocks.rank));
   }
   return sum;
 }

@@ -65,9 +65,12 @@ std::vector<AdapterBlocks> different_adapter_blocks(const ModelSpec& m, const Ru
 /// The number of a product among those of a model: 4 * layer + group, then those outside the layers.
 std::uint32_t adapted_product_number(const ModelSpec& m, AdapterGroup group, std::int32_t layer);
 
-/// Whether the LM head or the embedding has an adapter: by lora_targets in runs of trainers, else by the policy.
+/// Whether the LM head or the embedding has an adapter: by lora_targets in runs of trainers, else by the
+/// policy.
 inline bool adapts_head(const RunSpec& r) { return r.memory.adapts_head || (r.lora_targets & 128u); }
-inline bool adapts_embedding(const RunSpec& r) { return r.memory.adapts_embedding || (r.lora_targets & 256u); }
+inline bool adapts_embedding(const RunSpec& r) {
+  return r.memory.adapts_embedding || (r.lora_targets & 256u);
+}
 
 /// True if only adapters are trained.
 bool trains_adapters(const RunSpec& r);

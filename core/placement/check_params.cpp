@@ -57,7 +57,8 @@ std::uint32_t ParamRecord::contributions_wanted(std::size_t i) const {
 }
 std::uint32_t ParamRecord::writes_wanted(std::size_t i) const {
   const BufferId grad = p_.params[i].grad;
-  return p_.model.tied && role(grad) == TensorRole::kEmbed && adapter_part(grad) == AdapterPart::kNone ? 2 : 1;
+  return p_.model.tied && role(grad) == TensorRole::kEmbed && adapter_part(grad) == AdapterPart::kNone ? 2
+                                                                                                       : 1;
 }
 
 void ParamRecord::end_of_micro() {

@@ -368,8 +368,7 @@ void Shapes::backward() {
       break;
     case OpKind::kEmbedBwd:
       in(embed_bwd::kDx, M, width_of_table(embed_bwd::kGradTable)), ids(embed_bwd::kIds),
-          f32(embed_bwd::kGradTable, V, width_of_table(embed_bwd::kGradTable)),
-          ids(embed_bwd::kOrder);
+          f32(embed_bwd::kGradTable, V, width_of_table(embed_bwd::kGradTable)), ids(embed_bwd::kOrder);
       if ((o_[embed_bwd::kOrder] == kNoBuffer) == runs_on_device())
         f_.at(i_, runs_on_device() ? "lacks the order of the rows"
                                    : "has an order of the rows, which only devices use");

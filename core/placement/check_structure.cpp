@@ -33,7 +33,8 @@ const Signature& signature(OpKind k) {
       {2, 0, {0, kNone, kNone, kNone}},          // rope
       {3, 0b110, {kNew, kNew, kNone, kNone}},    // attention; 2 without documents
       {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
-      // head_loss; the second output only with a gradient, the last two with an adapter; 7 without TP and adapter
+      // head_loss; the second output only with a gradient, the last two with an adapter; 7 without TP and
+      // adapter
       {11, 0b11001000, {0, 3, 5, 8}, 10},
       {9, 0b1100000, {4, kNone, kNone, kNone}},    // head_eval; 6 without TP and adapter
       {4, 0, {kNew, kNone, kNone, kNone}},         // head_logits; 2 without an adapter
@@ -117,8 +118,7 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const bool of_tensor_ranks = o.flags & kAmongTensorRanks, gathers = o.kind == OpKind::kAllGather,
              of_rows = gathers && of_tensor_ranks && p.run.parallel.sequence && o.ins == s.ins;
   const bool without_last = (gathers && !of_rows && (p.run.parallel.zero != 3 || of_tensor_ranks)) ||
-                            (attends && !p.run.document_mask) ||
-                            (drops && p.traits.tier != Tier::kDevice);
+                            (attends && !p.run.document_mask) || (drops && p.traits.tier != Tier::kDevice);
   std::size_t ins = s.ins - std::size_t{without_last};
   // The head without statistics of TP ranks, or without an adapter.
   const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval,

@@ -50,7 +50,9 @@ bool needs_program(const runfile::RunConfig& c) {
 
 /// False for adapters that no step program trains, by settings that th_run does not have: its estimator
 /// cannot know them.
-bool has_program(const runfile::RunConfig& c) { return !c.run.memory.adapts_head && !c.run.memory.adapts_embedding; }
+bool has_program(const runfile::RunConfig& c) {
+  return !c.run.memory.adapts_head && !c.run.memory.adapts_embedding;
+}
 
 }  // namespace
 

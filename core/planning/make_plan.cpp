@@ -67,8 +67,7 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
         std::ranges::find(options, key) != options.end())
       continue;
     const std::string setting = key == "lora_dropout" ? fmt::format("lora.dropout = {}", escaped(value, 80))
-                                : key == "lora_head"
-                                    ? "lm_head in lora.targets"
+                                : key == "lora_head"  ? "lm_head in lora.targets"
                                 : key == "lora_embedding"
                                     ? "embed_tokens in lora.targets"
                                     : fmt::format("plan.{} = \"{}\"", key, escaped(value, 80));

@@ -202,11 +202,11 @@ class AdapterReader {
       read_names("target_modules", c.targets, c.target_pattern);
       for (const char* end : {"lm_head", "embed_tokens"})
         if (std::ranges::find(c.targets, end) != c.targets.end() && (c.tied || c.dora))
-          c.not_trainable.emplace(error(
-              targets,
-              fmt::format("target_modules has {} with {}: trainhost does not train such an adapter", end,
-                          c.tied ? "ensure_weight_tying" : "use_dora"),
-              "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
+          c.not_trainable.emplace(
+              error(targets,
+                    fmt::format("target_modules has {} with {}: trainhost does not train such an adapter",
+                                end, c.tied ? "ensure_weight_tying" : "use_dora"),
+                    "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
     }
     read_names("exclude_modules", c.excluded, c.excluded_pattern);
     read_layers(c);

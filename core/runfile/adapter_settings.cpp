@@ -90,8 +90,8 @@ bool is_target(const Target& t, const AdaptableMatrix& x) {
   return matches_module(t.pattern, x.module);
 }
 
-/// True for runs of trainhost's trainers, which adapt matrices outside the layers. Of others planners are told
-/// (MemoryPolicy).
+/// True for runs of trainhost's trainers, which adapt matrices outside the layers. Of others planners are
+/// told (MemoryPolicy).
 bool trains_outside_layers(const Settings& s, const RunConfig& c) {
   return trainable_family(c.model.family) &&
          (!s.given("plan.framework") || s.text("plan.framework") == "trainhost");
@@ -190,7 +190,8 @@ void set_adapters_of(const AdapterConfig& from, const ModelSpec& m, RunSpec& r) 
 
 /// The kinds of matrices of lora_targets, and whether some of them are adapted in another way.
 std::string describe_targets(const RunSpec& r) {
-  return fmt::format("{}{}", fmt::join(names_of_targets(r.lora_targets), ", "), r.lora_rules.empty() ? "" : " with patterns");
+  return fmt::format("{}{}", fmt::join(names_of_targets(r.lora_targets), ", "),
+                     r.lora_rules.empty() ? "" : " with patterns");
 }
 
 /// Rules: the keys of [lora] agree with the adapter that the run starts from.
@@ -269,9 +270,9 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
                     : from                       ? "model.adapter"
                                                  : "lora.targets";
   if (from && c.run.lora_targets == 0)
-    throw usage_error(fmt::format("the adapter in {} has no matrix of the model",
-                                  escaped(c.adapter->string(), 4096)),
-                      "its target_modules are those of another architecture", s.where(key));
+    throw usage_error(
+        fmt::format("the adapter in {} has no matrix of the model", escaped(c.adapter->string(), 4096)),
+        "its target_modules are those of another architecture", s.where(key));
   // One rank per product is a rule of this program's trainers; peft adapts each matrix by itself.
   if (trainable_family(c.model.family) && !(s.given("plan.framework") && adapts_by_peft(s))) try {
       require_valid_adapters(c.model, c.run);

@@ -40,7 +40,8 @@ void require_targets(const std::vector<Value>& targets, const Where& where) {
     if (!is_module_pattern(v.text) && std::ranges::find(known, v.text) == known.end())
       throw usage_error(
           fmt::format("lora.targets: unknown matrix '{}'{}", escaped(v.text, 80), suggest_target(v.text)),
-          fmt::format("expected \"all-linear\", or one or more of {}, lm_head, embed_tokens, or patterns as \"layers.0.*\"",
+          fmt::format("expected \"all-linear\", or one or more of {}, lm_head, embed_tokens, or patterns as "
+                      "\"layers.0.*\"",
                       fmt::join(lora_target_names(), ", ")),
           where);
 }

@@ -54,8 +54,8 @@ inline constexpr char kQkvLora[] = "qkv_lora", kOLora[] = "o_lora", kGateUpLora[
                       kDownLora[] = "down_lora", kEmbedLora[] = "embed_lora", kHeadLora[] = "head_lora";
 inline constexpr const char* kLora[] = {kQkvLora, kOLora, kGateUpLora, kDownLora, kEmbedLora, kHeadLora};
 // That of the head is computed in place.
-inline constexpr const char* kDLora[] = {"d_qkv_lora", "d_o_lora",     "d_gate_up_lora",
-                                         "d_down_lora", "d_embed_lora"};
+inline constexpr const char* kDLora[] = {"d_qkv_lora", "d_o_lora", "d_gate_up_lora", "d_down_lora",
+                                         "d_embed_lora"};
 // The input of the adapters of a product after dropout, and the gradient of it.
 inline constexpr char kQkvDropped[] = "qkv_dropped", kODropped[] = "o_dropped",
                       kGateUpDropped[] = "gate_up_dropped", kDownDropped[] = "down_dropped";

@@ -214,8 +214,9 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
   return true;
 }
 
-/// The gradient of A of the head's adapter and, if `below`, its part of d hf. The head has overwritten the input of
-/// A, which is computed again from x_out: that costs less memory than a copy while the logits are live.
+/// The gradient of A of the head's adapter and, if `below`, its part of d hf. The head has overwritten the
+/// input of A, which is computed again from x_out: that costs less memory than a copy while the logits are
+/// live.
 void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
   const Weight& a = b.weights.head_adapter.a;
   const std::uint32_t copy = b.copy;
@@ -287,7 +288,8 @@ void build_micro(Builder& b) {
          {b.weights.embed.grad}, b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
   reduce_gradient(b, b.weights.embed.grad);
   if (b.weights.embed_adapter.present()) adapter_of_embedding_bwd(b, f, dx);
-  for (const Weight* w : {&b.weights.embed_adapter.a, &b.weights.embed_adapter.b}) reduce_gradient(b, w->grad);
+  for (const Weight* w : {&b.weights.embed_adapter.a, &b.weights.embed_adapter.b})
+    reduce_gradient(b, w->grad);
   b.end();
 }
 

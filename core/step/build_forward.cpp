@@ -179,7 +179,8 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   return next;
 }
 
-/// x += scale * u B^T of the adapter of the embedding; u is a row of its A per token. It has no dropout, as in PEFT.
+/// x += scale * u B^T of the adapter of the embedding; u is a row of its A per token. It has no dropout, as
+/// in PEFT.
 BufferId adapt_embedding(Builder& b, BufferId ids, BufferId x) {
   const Adapter& adapter = b.weights.embed_adapter;
   if (!adapter.present()) return kNoBuffer;
@@ -189,7 +190,8 @@ BufferId adapt_embedding(Builder& b, BufferId ids, BufferId x) {
   return u;
 }
 
-/// u = hf A^T of the adapter of the head, whose operation adds the product with B, a chunk of logits at a time.
+/// u = hf A^T of the adapter of the head, whose operation adds the product with B, a chunk of logits at a
+/// time.
 BufferId inner_product_of_head(Builder& b, BufferId hf) {
   const Adapter& adapter = b.weights.head_adapter;
   if (!adapter.present()) return kNoBuffer;

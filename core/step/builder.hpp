@@ -30,7 +30,7 @@ struct LayerWeights {
   const Adapter& adapter(AdapterGroup g) const { return adapters[static_cast<std::size_t>(g)]; }
 };
 struct Weights {
-  Weight embed, final_norm, head;        // head == embed if the embeddings are tied
+  Weight embed, final_norm, head;       // head == embed if the embeddings are tied
   Adapter embed_adapter, head_adapter;  // also of a tied head, which the embedding does not share
   std::vector<LayerWeights> layers;
 };

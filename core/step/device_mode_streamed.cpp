@@ -131,7 +131,8 @@ class Streamed {
   /// Operands that are parameters become their device copies. The gradient on the device is one
   /// micro-batch's: overwritten, never added to; the host adds it to the sum.
   void transform(Op op, Run& r, std::vector<Op>& out) {
-    if (of_embedding(op) && op.kind == OpKind::kEmbed) return host_.replace_embed(op, op[operand::embed::kTable], 0, out);
+    if (of_embedding(op) && op.kind == OpKind::kEmbed)
+      return host_.replace_embed(op, op[operand::embed::kTable], 0, out);
     if (of_embedding(op)) return host_.replace_embed_bwd(op, 0, out);
     bool writes = false;
     for (BufferId& b : op.in) {

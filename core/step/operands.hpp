@@ -13,8 +13,8 @@
 
 namespace trainhost::step::operand {
 
-/// x = table[ids]. Of a TP rank: 0 for ids of other ranks. The table is the embedding, or A of its adapter, of
-/// which H is the rank.
+/// x = table[ids]. Of a TP rank: 0 for ids of other ranks. The table is the embedding, or A of its adapter,
+/// of which H is the rank.
 namespace embed {
 inline constexpr In kTable{0};  // [V,H] weight
 inline constexpr In kIds{1};    // [M] token ids, i32
@@ -87,8 +87,8 @@ inline constexpr In kLosses{6};    // [C] f32 scratch, one loss per token; on a 
 // f32[T*M,3] of the T TP ranks, from kHeadStats; V is then the rank's part of the vocabulary, and d hf its
 // part of the sum over it. Other runs have operations without this slot.
 inline constexpr In kStats{7};
-// Of a head with an adapter, which is frozen: logits += scale * u B^T, and d hf lacks the part of A. Other runs
-// have operations without these slots.
+// Of a head with an adapter, which is frozen: logits += scale * u B^T, and d hf lacks the part of A. Other
+// runs have operations without these slots.
 inline constexpr In kU{8};             // [M,r] hf A^T, becomes its gradient
 inline constexpr In kB{9};             // [V,r]
 inline constexpr In kGradB{10};        // [V,r] f32, +=

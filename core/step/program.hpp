@@ -280,8 +280,8 @@ struct OpInfo {
   std::uint32_t scratch_mask;  // bit i: input i is scratch: written before it is read, unused afterwards
 };
 const OpInfo& op_info(OpKind k);
-/// How many slots every operation of this kind has. Those behind them were added later: absent ones at the end
-/// are left out, so that digests of other runs stay as they were.
+/// How many slots every operation of this kind has. Those behind them were added later: absent ones at the
+/// end are left out, so that digests of other runs stay as they were.
 std::uint8_t least_inputs(OpKind k);
 
 /// Name of an operation for users: "layers.3 linear qkv" (with the parameter it belongs to), "layers.3

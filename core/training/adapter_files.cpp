@@ -58,9 +58,10 @@ std::vector<TensorInfo> tensors_of_file(const runfile::RunConfig& c) {
   return all;
 }
 
-/// The tensors of an adapter file: those of a run, and copies of the embedding and the LM head that PEFT writes
-/// beside their adapters, which have the shapes of the model.
-std::vector<TensorInfo> expected_tensors(const runfile::RunConfig& c, const checkpoint::WeightSource& source) {
+/// The tensors of an adapter file: those of a run, and copies of the embedding and the LM head that PEFT
+/// writes beside their adapters, which have the shapes of the model.
+std::vector<TensorInfo> expected_tensors(const runfile::RunConfig& c,
+                                         const checkpoint::WeightSource& source) {
   std::vector<TensorInfo> all = tensors_of_file(c);
   for (const checkpoint::TensorEntry& e : source.files().front().tensors())
     if (std::optional<TensorInfo> copy = copy_of_base(c.model, e.name)) all.push_back(std::move(*copy));
@@ -70,8 +71,8 @@ std::vector<TensorInfo> expected_tensors(const runfile::RunConfig& c, const chec
 }  // namespace
 
 std::optional<TensorInfo> copy_of_base(const ModelSpec& m, std::string_view name) {
-  for (const auto& [module, role] : {std::pair("model.embed_tokens", TensorRole::kEmbed),
-                                     std::pair("lm_head", TensorRole::kHead)}) {
+  for (const auto& [module, role] :
+       {std::pair("model.embed_tokens", TensorRole::kEmbed), std::pair("lm_head", TensorRole::kHead)}) {
     if (name != fmt::format("{}{}.base_layer.weight", kPeftPrefix, module)) continue;
     TensorInfo t;
     t.name = name, t.role = role, t.rank = 2, t.dim = {m.vocab, m.hidden};
@@ -118,7 +119,8 @@ void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::st
     const TensorInfo stored = in_file(t);
     if (is_transposed_in_files(t)) {
       std::vector<float> whole(t.elements());
-      source.stream(stored, whole, [](std::uint64_t, std::span<const float>) {});  // one piece, read into `whole`
+      source.stream(stored, whole,
+                    [](std::uint64_t, std::span<const float>) {});  // one piece, read into `whole`
       whole = transposed(whole, stored.dim[0]);
       s.load(plugin::Scope::kAdapter, {t.name, DType::kF32, t.rank, t.dim, whole.data(), 0, whole.size()});
       continue;

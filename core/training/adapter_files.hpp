@@ -20,8 +20,8 @@ inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 /// The second name of a trained embedding that is the LM head too (trains_tied_embedding()).
 inline constexpr const char* kTiedHead = "base_model.model.lm_head.weight";
 
-/// A tensor that PEFT writes beside an adapter of the embedding or of the LM head: their frozen values, which are
-/// those of the model. nullopt for other names.
+/// A tensor that PEFT writes beside an adapter of the embedding or of the LM head: their frozen values, which
+/// are those of the model. nullopt for other names.
 std::optional<TensorInfo> copy_of_base(const ModelSpec& m, std::string_view name);
 
 /// What the adapter states about the weights that it was trained on, as load_frozen_weights() returns it; ""
@@ -37,8 +37,8 @@ void require_adapter(const runfile::RunConfig& c);
 void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
                   std::span<float> scratch);
 
-/// Passes the tensors of adapter_model.safetensors to the sink. With ranks that have parts of them, every rank
-/// must call it at the same time.
+/// Passes the tensors of adapter_model.safetensors to the sink. With ranks that have parts of them, every
+/// rank must call it at the same time.
 void stream_adapter(plugin::Session& s, const runfile::RunConfig& c, const checkpoint::TensorSink& sink);
 
 /// Writes the adapters of the session to the folder `dir`, completely or not at all. `frozen_content`
@@ -59,10 +59,10 @@ struct MergeRequest {
 /// Writes a model directory with W + scale * B A in place of every adapted matrix W, with DoRA its rows in
 /// the norms of the magnitudes, in f32, and the other files of the model's folder (tokenizer,
 /// generation_config.json). Products are summed in double. Needs the memory of the largest matrix's adapter
-/// and a piece of the matrix. Where embedding and LM head are one tensor and one of them has an adapter of its own,
-/// the merged model has both. Returns the number of adapted matrices. Throws usage_error for an adapter that
-/// PEFT would apply in another way (trained biases), for tensors that do not belong to the model,
-/// and for weights other than those that the adapter was trained on, where the adapter says which.
+/// and a piece of the matrix. Where embedding and LM head are one tensor and one of them has an adapter of
+/// its own, the merged model has both. Returns the number of adapted matrices. Throws usage_error for an
+/// adapter that PEFT would apply in another way (trained biases), for tensors that do not belong to the
+/// model, and for weights other than those that the adapter was trained on, where the adapter says which.
 std::size_t merge_adapter(const MergeRequest& r);
 
 }  // namespace trainhost::training

@@ -55,9 +55,9 @@ class MergedWeights {
 
   std::filesystem::path folder_;
   ModelSpec model_;
-  std::string frozen_weights_;  // metadata of the adapter; "" if it does not state them
-  std::vector<TensorInfo> infos_;    // of the merged model
-  std::vector<TensorInfo> sources_;  // of the model
+  std::string frozen_weights_;               // metadata of the adapter; "" if it does not state them
+  std::vector<TensorInfo> infos_;            // of the merged model
+  std::vector<TensorInfo> sources_;          // of the model
   std::map<std::string, Factors> factors_;   // by the name of the adapted matrix
   std::map<std::string, TensorInfo> saved_;  // modules_to_save: tensor of the adapter, by that of the model
   checkpoint::WeightSource adapter_;

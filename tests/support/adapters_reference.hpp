@@ -24,8 +24,8 @@ inline constexpr std::uint32_t kAdapterTargets[] = {0b0000101, 0x7f,      0b0000
 /// Of matrices outside the layers: the LM head, the embedding, both, and both beside every matrix of a layer.
 inline constexpr std::uint32_t kTargetsOutsideLayers[] = {128, 256, 384, 0x1ff};
 
-/// The model that computes what one with adapters does. A tied LM head with an adapter, or an embedding with one,
-/// are different matrices once the adapters are merged.
+/// The model that computes what one with adapters does. A tied LM head with an adapter, or an embedding with
+/// one, are different matrices once the adapters are merged.
 inline ModelSpec reference_model(ModelSpec m, const RunSpec& r) {
   if (r.lora_targets & 384) m.tied = false;
   return m;
@@ -80,7 +80,8 @@ struct AdaptedMatrix {
   std::string weight, a, b, magnitude;  // names
   std::size_t outputs, inputs, rank;
   double scale;
-  // Of the embedding, whose rows are W + scale * A^T B^T: b is A, which is stored as a table, and a is B transposed.
+  // Of the embedding, whose rows are W + scale * A^T B^T: b is A, which is stored as a table, and a is B
+  // transposed.
   bool table = false;
   /// Index in a of the element [k, i] of the factor [rank, inputs].
   std::size_t index(std::size_t k, std::size_t i) const { return table ? i * rank + k : k * inputs + i; }

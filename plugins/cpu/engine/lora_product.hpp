@@ -1,6 +1,6 @@
-// The products with B of low-rank adapters over m rows of any operation: those of a layer (ops_lora.cpp), and a
-// chunk of the head (ops_head.cpp). u is [m, blocks.inner()], y and dy are [m, blocks.width]. The shared workspace
-// is overwritten.
+// The products with B of low-rank adapters over m rows of any operation: those of a layer (ops_lora.cpp), and
+// a chunk of the head (ops_head.cpp). u is [m, blocks.inner()], y and dy are [m, blocks.width]. The shared
+// workspace is overwritten.
 #pragma once
 #include <cstdint>
 

@@ -192,7 +192,9 @@ void Executor::queue_head_in_pieces(const step::Op* ops) {
   for (std::uint64_t first = 0; first < M; first += piece) {
     const std::uint64_t rows = std::min(piece, M - first);
     // Rows of hf and of the logits, but the whole weights of the head.
-    const auto all_rows = [&](step::In k) { return access_rows(logits[k], 0, program_[logits[k]].rows, false); };
+    const auto all_rows = [&](step::In k) {
+      return access_rows(logits[k], 0, program_[logits[k]].rows, false);
+    };
     std::vector<Access> touched = {access_rows(logits[head_logits::kHf], first, rows, false),
                                    all_rows(head_logits::kHead),
                                    access_rows(logits[head_logits::kLogits], first, rows, true)};

@@ -41,12 +41,12 @@ GemmShape linear_shape(const OpContext& ctx, const step::Op& op, std::uint64_t r
 struct LoraOperands {
   AdapterBlocks blocks;
   std::uint64_t rows;
-  std::byte *u, *b, *y;               // u or du; B or its gradient; y or dy
+  std::byte *u, *b, *y;                 // u or du; B or its gradient; y or dy
   std::uint64_t element, element_of_b;  // bytes
 };
 
-/// Queues y += scale * u B^T, du = scale * dy B, or grad_b (= or +=) scale * dy^T u. The blocks read and write
-/// parts of the rows of u and y; those of B are whole rows.
+/// Queues y += scale * u B^T, du = scale * dy B, or grad_b (= or +=) scale * dy^T u. The blocks read and
+/// write parts of the rows of u and y; those of B are whole rows.
 void queue_lora_product(OpContext& ctx, Product product, const LoraOperands& o, bool add) {
   const std::uint64_t rank = o.blocks.rank, inner = o.blocks.inner(), width = o.blocks.width;
   for (const AdapterBlock& block : o.blocks.all()) {
@@ -78,8 +78,13 @@ std::optional<LoraOperands> adapter_of_head(const OpContext& ctx, const step::Op
                                             std::uint64_t rows, void* logits) {
   const step::BufferId b = op[head::b(op.kind)], u = op[head::u(op.kind)];
   if (b == step::kNoBuffer) return std::nullopt;
-  LoraOperands o{step::lora_blocks(ctx.program, b), rows, ctx.get<std::byte>(u), ctx.get<std::byte>(b),
-                 static_cast<std::byte*>(logits), size_of(ctx.buffer(u).dtype), size_of(ctx.buffer(b).dtype)};
+  LoraOperands o{step::lora_blocks(ctx.program, b),
+                 rows,
+                 ctx.get<std::byte>(u),
+                 ctx.get<std::byte>(b),
+                 static_cast<std::byte*>(logits),
+                 size_of(ctx.buffer(u).dtype),
+                 size_of(ctx.buffer(b).dtype)};
   o.u += first * o.blocks.inner() * o.element;
   return o;
 }
@@ -145,9 +150,12 @@ void queue_lora(OpContext& ctx, const step::Op& op) {
                                 : op[lora_b::kWeight];
   const step::BufferId u = dw ? op[lora_b_dw::kU] : dx ? op[lora_b_dx::kDu] : op[lora_b::kU];
   const step::BufferId y = dw ? op[lora_b_dw::kDy] : dx ? op[lora_b_dx::kDy] : op[lora_b::kY];
-  const LoraOperands o{step::lora_blocks(ctx.program, b), ctx.step.rows,
-                       ctx.get<std::byte>(u),             ctx.get<std::byte>(b),
-                       ctx.get<std::byte>(y),             size_of(ctx.buffer(u).dtype),
+  const LoraOperands o{step::lora_blocks(ctx.program, b),
+                       ctx.step.rows,
+                       ctx.get<std::byte>(u),
+                       ctx.get<std::byte>(b),
+                       ctx.get<std::byte>(y),
+                       size_of(ctx.buffer(u).dtype),
                        size_of(ctx.buffer(b).dtype)};
   const Product product = dw ? Product::kDw : dx ? Product::kDx : Product::kForward;
   queue_lora_product(ctx, product, o, dw ? !ctx.overwrite(op) : !dx);

@@ -29,8 +29,7 @@ std::uint32_t targets_of(Kind k) { return k == Kind::kOutsideLayers ? 0x1ff : 0x
 
 BOOST_AUTO_TEST_SUITE(cpu_adapters)
 
-BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference,
-                     kAdaptedModels* kKinds, z, kind) {
+BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedModels* kKinds, z, kind) {
   const bool dora = kind == Kind::kDora;
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
@@ -122,8 +121,8 @@ BOOST_DATA_TEST_CASE(gradients_of_modules_beside_adapters_match_the_merged_refer
   }
 }
 
-BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywhere,
-                     kAdaptedModels* kKinds, z, kind) {
+BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywhere, kAdaptedModels* kKinds,
+                     z, kind) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
@@ -153,8 +152,7 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
 
 // Dropout: the mask is a function of the micro-batch, so a loss with other adapters at the same step has the
 // same one, and the gradient is the limit of differences.
-BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss,
-                     kAdaptedModels* kKinds, z, kind) {
+BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss, kAdaptedModels* kKinds, z, kind) {
   const bool dora = kind == Kind::kDora;
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
@@ -204,8 +202,7 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss,
   BOOST_TEST(std::abs(fixture.evaluate(two, two_targets).loss - evaluated) <= 4e-6 * evaluated);
 }
 
-BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters,
-                     kAdaptedModels* kKinds, z, kind) {
+BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters, kAdaptedModels* kKinds, z, kind) {
   RunSpec r = lora_run(z, 2, 1, targets_of(kind), 3);
   r.memory.dora = kind == Kind::kDora;
   const Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4);

@@ -100,7 +100,8 @@ void set_targets(const std::string& kind, const ModelSpec& m, RunSpec& r) {
       r);
 }
 
-// Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py), of qlora in NF4; untied: of mha.
+// Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py), of qlora in NF4; untied: of
+// mha.
 BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
                      boost::unit_test::data::make({"lora", "lora-dropout", "qlora", "dora", "dora-dropout",
                                                    "qdora", "lora-head", "lora-head-dropout",

@@ -26,8 +26,8 @@ namespace {
                                 first_stage_layers, last_stage_layers, data_rank, tensor_rank] = parallel;
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
-                                kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head, adapts_embedding,
-                                lora_dropout] = policy;
+                                kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
+                                adapts_embedding, lora_dropout] = policy;
 }
 
 enum Planned {

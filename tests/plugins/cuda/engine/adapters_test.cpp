@@ -61,9 +61,9 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
       BOOST_TEST(std::abs(s.evaluate(Ids(ids.begin(), ids.begin() + z.seq),
                                      Ids(targets.begin(), targets.begin() + z.seq))
                               .loss -
-                          reference::Model(m, z.seq)
-                              .loss(merged(m, r, base, adapters), Ids(ids.begin(), ids.begin() + z.seq),
-                                    Ids(targets.begin(), targets.begin() + z.seq))) <= 1e-4);
+                          reference::Model(m, z.seq).loss(
+                              merged(m, r, base, adapters), Ids(ids.begin(), ids.begin() + z.seq),
+                              Ids(targets.begin(), targets.begin() + z.seq))) <= 1e-4);
       const th_step_out out = s.step(ids, targets, 1.0, 0);
       BOOST_TEST(std::abs(out.loss - loss) <= 1e-5 * loss, out.loss << " against " << loss);
       const auto saved = s.save(TH_SCOPE_ADAPTER);
@@ -147,7 +147,8 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
   const nlohmann::json run = expected["run"];
   GoldenRun g = read_golden(runs + "gqa-tied");
   const bool of_head = kind.starts_with("lora-head");
-  for (auto& [name, values] : read_tensors(runs + (of_head ? "lora-head" : "lora") + "/adapter_model.safetensors"))
+  for (auto& [name, values] :
+       read_tensors(runs + (of_head ? "lora-head" : "lora") + "/adapter_model.safetensors"))
     g.weights[name] = values;
   RunSpec& r = g.run;
   r.micro_batch = run["micro_batch"], r.accumulate = 1, r.seq_len = run["seq_len"];
