@@ -205,18 +205,20 @@ BOOST_AUTO_TEST_CASE(generation_with_an_adapter_of_a_tied_head_is_that_of_the_me
   const Outcome trained = run_program(base);
   BOOST_REQUIRE_MESSAGE(trained.code == 0, trained.err);
   std::vector<std::string> fine = {"train", "--json", "-q"};
+  tmp.write("text.txt", "One day a cat sat on a mat and slept. One day a dog ran after the cat.");
   for (const std::string& s :
-       {"model.path=" + (tmp / "base/model").string(),
-        std::string("lora.targets=[\"lm_head\", \"embed_tokens\"]"), std::string("lora.rank=4"),
-        std::string("optimizer.lr=0.1"), std::string("train.steps=5"), std::string("data.seq_len=32"),
-        std::string("train.backend=cpu"), "output.dir=" + (tmp / "out").string()})
+       {"model.path=" + (tmp / "base/model").string(), "data.train=" + (tmp / "text.txt").string(),
+        std::string("data.tokenizer=bytes"), std::string("lora.targets=[\"lm_head\", \"embed_tokens\"]"),
+        std::string("lora.rank=4"), std::string("optimizer.lr=0.1"), std::string("train.steps=5"),
+        std::string("data.seq_len=32"), std::string("train.backend=cpu"),
+        "output.dir=" + (tmp / "out").string()})
     fine.insert(fine.end(), {"--set", s});
   const Outcome adapted = run_program(fine);
   BOOST_REQUIRE_MESSAGE(adapted.code == 0, adapted.err);
   const Outcome merged = run_program({"merge", (tmp / "out").string(), "-o", (tmp / "merged").string()});
   BOOST_REQUIRE_MESSAGE(merged.code == 0, merged.err);
   const auto text_of = [](const fs::path& dir) {
-    const Outcome r = run_program({"generate", dir.string(), "--prompt", "One day", "--temperature", "0",
+    const Outcome r = run_program({"generate", dir.string(), "--prompt", "One day", "--temperature", "1",
                                    "--tokens", "20", "--context", "32", "-q"});
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     return r.out;
