@@ -112,8 +112,8 @@ void lora_b_weight_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::ui
   const float scale = static_cast<float>(blocks.scale);
   for (const AdapterBlock& b : blocks.all()) {
     const std::uint64_t packed = max_bf16_block_floats(b.outputs, rank, tokens);
-    assert(m <= tokens && packed + b.outputs * rank <=
-                              shared_floats(ctx.model(), ctx.program.run, ctx.program.traits));
+    assert(m <= tokens &&
+           packed + b.outputs * rank <= shared_floats(ctx.model(), ctx.program.run, ctx.program.traits));
     float* const grad = grad_b + b.first_row_of_b * rank;
     float* const sums = ctx.shared_workspace() + packed;
     bf16_product(ctx, b.outputs, rank, m, {dy + b.output_column, blocks.width, true},

@@ -251,7 +251,8 @@ void queue_head_stats(OpContext& ctx, const step::Op& op) {
 void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t rows) {
   const step::Buffer& w = ctx.buffer(op[head_logits::kHead]);
   const std::uint64_t el = size_of(ctx.buffer(op[head_logits::kHf]).dtype);
-  std::byte* logits = ctx.get<std::byte>(op[head_logits::kLogits]) + (first + ctx.tensor_rank()) * w.rows * el;
+  std::byte* logits =
+      ctx.get<std::byte>(op[head_logits::kLogits]) + (first + ctx.tensor_rank()) * w.rows * el;
   ++ctx.launches;
   ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w),
                ctx.get<std::byte>(op[head_logits::kHf]) + first * w.cols * el,
