@@ -91,6 +91,8 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {memory.dora && !adapts, "lora.dora", "true"},
       {memory.adapts_head, "lora.targets", quoted("lm_head")},
       {memory.adapts_embedding, "lora.targets", quoted("embed_tokens")},
+      {memory.saves_head, "lora.modules_to_save", quoted("lm_head")},
+      {memory.saves_embedding, "lora.modules_to_save", quoted("embed_tokens")},
       {adapts != (r.lora_rank > 0), "lora.rank", n(r.lora_rank)},
       {adapts != (r.lora_targets != 0), "lora.targets", n(r.lora_targets)},
       {!adapts && r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},

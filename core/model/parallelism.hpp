@@ -61,7 +61,9 @@ struct MemoryPolicy {
   std::uint32_t gap_permille = 200;  // gaps of the allocator, per 1,000 bytes that a step allocates and frees
   bool adapts_head = false;          // closed form: the LM head has an adapter too
   bool adapts_embedding = false;     // likewise the embedding
-  double lora_dropout = 0;           // of the inputs of adapters
+  // Likewise: lora.modules_to_save of a framework, where a trained copy is beside the frozen module.
+  bool saves_head = false, saves_embedding = false;
+  double lora_dropout = 0;  // of the inputs of adapters
   bool operator==(const MemoryPolicy&) const = default;
 };
 

@@ -79,6 +79,7 @@ void add_kind_conflicts(const RunSpec& r, bool tensor_decided, std::vector<Confl
       {!adapts && r.lora_targets != 0, "lora.targets", adapters},
       {!adapts && memory.adapts_head, "lora.targets", adapters},
       {!adapts && memory.adapts_embedding, "lora.targets", adapters},
+      {!adapts && (memory.saves_head || memory.saves_embedding), "lora.modules_to_save", adapters},
       {!adapts && memory.lora_dropout != 0, "lora.dropout", adapters},
       {!adapts && r.lora_alpha != 0, "lora.alpha", adapters},
       {!adapts && memory.frozen != DType::kNone, "lora.base", adapters},

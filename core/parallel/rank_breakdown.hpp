@@ -77,7 +77,7 @@ void RankBreakdown<Sink>::training() {
         [] { return std::string("head.log-sum-exp and target logit"); },
         [&] { return text(t.whole) + " tokens * 2 * 4 B"; });
   // Liger computes the gradient of the head's weight together with the loss.
-  if (memory.cross_entropy == CrossEntropy::kLiger && s.last() && !adapts(r)) {
+  if (memory.cross_entropy == CrossEntropy::kLiger && s.last() && (!adapts(r) || memory.saves_head)) {
     const Size head = Size(s.vocab) * embedding_width(s.a);
     add(
         {Tier::kDevice, Component::kWorkspace, about, kBackward, head * size, at_head},

@@ -81,15 +81,17 @@ struct Trained {
 /// Sums of a set of tensors on one rank; experts separately, because they are sharded over other ranks.
 struct Held {
   Trained dense, expert;           // trained by the optimizer: weights or adapters
+  Trained saved;                   // copies of modules that are trained whole beside adapters
   Size frozen, frozen_expert;      // bytes of frozen base weights, or of the weights in inference
   Size elements, expert_elements;  // of the weights without adapters
   Held& operator+=(const Held& b) {
-    dense += b.dense, expert += b.expert, frozen += b.frozen, frozen_expert += b.frozen_expert;
+    dense += b.dense, expert += b.expert, saved += b.saved, frozen += b.frozen,
+        frozen_expert += b.frozen_expert;
     elements += b.elements, expert_elements += b.expert_elements;
     return *this;
   }
   friend Held operator*(const Held& a, std::uint64_t n) {
-    return {a.dense * n,         a.expert * n,   a.frozen * n,
+    return {a.dense * n,         a.expert * n,   a.saved * n,          a.frozen * n,
             a.frozen_expert * n, a.elements * n, a.expert_elements * n};
   }
 };
@@ -101,6 +103,11 @@ constexpr DType frozen_type(const RunSpec& r) {
   if (infers(r)) return r.weight;
   if (r.memory.frozen != DType::kNone) return r.memory.frozen;
   return r.mode == RunMode::kQlora ? DType::kNF4 : r.weight;
+}
+
+/// Type of the copies of modules that are trained whole: that of the frozen modules, which no type quantizes.
+constexpr DType saved_type(const RunSpec& r) {
+  return quantized(frozen_type(r)) ? r.compute : frozen_type(r);
 }
 
 /// Adds up tensors; call operator() with every weight of the set.
@@ -120,6 +127,10 @@ class StateSums {
   }
   /// Adds the adapter of the LM head, whose weight `w` may be the embedding's.
   void adapter_outside_layers(const Weight& w) { adapter(w, held_.dense); }
+  /// Adds the trained copy of a module. Its moments have its type, as the frameworks' optimizers keep them.
+  void saved_module(const Weight& w) {
+    held_.saved += {w.elements(), state_bytes(w, r_.optimizer, saved_type(r_))};
+  }
   const Held& held() const { return held_; }
 
  private:

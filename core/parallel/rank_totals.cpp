@@ -93,7 +93,9 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
   for (const bool adapted : {adapts_embedding(r), adapts_head(r)})
     if (adapts(r) && adapted)
       state.adapter_outside_layers(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
-  Size sum = state.held().dense.elements;
+  for (const bool saved : {r.memory.saves_embedding, r.memory.saves_head})
+    if (saved) state.saved_module(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
+  Size sum = state.held().dense.elements + state.held().saved.elements;
   for (const model::LayerRun& run : LayerKinds(a).merged()) {
     StateSums of_layer(whole);
     layer_weights(run.layer, a.hidden, 1, 1, of_layer);

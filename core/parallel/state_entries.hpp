@@ -166,6 +166,7 @@ class RankBreakdown {
       embedding_weights(s.a, s.vocab, t);
       if (adapts(r) && adapts_embedding(r))
         t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
+      if (memory.saves_embedding) t.saved_module(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       table_ = t.held();
     }
     if (s.last()) {
@@ -173,6 +174,7 @@ class RankBreakdown {
       head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
       if (adapts(r) && adapts_head(r))
         t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
+      if (memory.saves_head) t.saved_module(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       head_ = t.held();
     }
   }
@@ -185,6 +187,7 @@ class RankBreakdown {
 
   void section(const char* part, const Held& h) {
     sharded_state(part, "", h.dense, h.frozen, h.elements, s.data_ranks);
+    if (h.saved.elements != Size()) saved_module(part, h.saved);
     if (h.expert_elements != Size())
       sharded_state(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
   }
@@ -234,6 +237,26 @@ class RankBreakdown {
            return ", " + std::string(name(r.optimizer)) + " moments in " + std::string(name(r.moment)) +
                   " = " + text(t.state) + " B";
          });
+  }
+
+  /// Entries of the trained copy of a module, in the type of the frozen one.
+  void saved_module(const char* part, const Trained& t) {
+    const std::uint64_t ranks = s.data_ranks, zero = r.parallel.zero;
+    const auto emit = [&](Tier tier, Component c, std::uint32_t phases, Size bytes, std::uint64_t from_stage,
+                          const char* what) {
+      const std::uint64_t n = zero >= from_stage ? ranks : 1;
+      add(
+          {tier, c, Claim::kExact, phases, share(bytes, n)},
+          [&] { return std::string(part) + ".trained copy." + what; },
+          [&] {
+            return text(t.elements) + " elements in " + std::string(name(saved_type(r))) + " = " +
+                   text(bytes) + " B" + of_ranks(n);
+          });
+    };
+    const Size bytes = plain_bytes(saved_type(r), t.elements);
+    emit(memory.weights_in, Component::kWeights, kAlways, bytes, 3, "weights");
+    emit(memory.gradients_in, Component::kGradients, kPasses | kUpdate, bytes, 2, "gradients");
+    emit(memory.optimizer_in, Component::kOptimizerState, kAlways, t.state, 1, "optimizer state");
   }
 
   // ---- entries of the peak, buffers and constants: rank_breakdown.hpp

@@ -51,7 +51,8 @@ bool needs_program(const runfile::RunConfig& c) {
 /// False for adapters that no step program trains, by settings that th_run does not have: its estimator
 /// cannot know them.
 bool has_program(const runfile::RunConfig& c) {
-  return !c.run.memory.adapts_head && !c.run.memory.adapts_embedding;
+  const MemoryPolicy& memory = c.run.memory;
+  return !memory.adapts_head && !memory.adapts_embedding && !memory.saves_head && !memory.saves_embedding;
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
       continue;
     const std::string setting = key == "lora_dropout" ? fmt::format("lora.dropout = {}", escaped(value, 80))
                                 : key == "lora_head"  ? "lm_head in lora.targets"
+                                : key.starts_with("saved_") ? "lora.modules_to_save"
                                 : key == "lora_embedding"
                                     ? "embed_tokens in lora.targets"
                                     : fmt::format("plan.{} = \"{}\"", key, escaped(value, 80));

@@ -227,6 +227,22 @@ void require_settings_of_adapter(const Settings& s, const RunConfig& c, const Ad
     differs(key, toml_value(s.values().at(key)), describe_targets(c.run));
 }
 
+/// lora.modules_to_save of a framework, as its planners know it: trained copies of embedding and LM head.
+void set_planned_modules(const Settings& s, const std::vector<std::string>& modules, RunConfig& c) {
+  for (const std::string& module : modules) {
+    const bool head = module == "lm_head";
+    if (!head && module != "embed_tokens" && module != "model.embed_tokens") {
+      const char* key = s.given("lora.modules_to_save") ? "lora.modules_to_save" : "model.adapter";
+      throw usage_error(fmt::format("'{}' in lora.modules_to_save cannot be planned for {}",
+                                    escaped(module, 200), escaped(s.text("plan.framework"), 80)),
+                        "lm_head and embed_tokens can; leave it out, or plan with --for trainhost",
+                        s.where(key));
+    }
+    (head ? c.run.memory.saves_head : c.run.memory.saves_embedding) = true;
+  }
+  c.run.trainable.clear();
+}
+
 }  // namespace
 
 /// [lora] starts new adapters: rank 8 and alpha 16 are the defaults of the PEFT library. With model.adapter,
@@ -266,6 +282,8 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
   }
   c.run.trainable = rules_of_modules(modules);
   if (from) require_settings_of_adapter(s, c, *from);
+  if (s.given("plan.framework") && s.text("plan.framework") != "trainhost")
+    set_planned_modules(s, modules, c);
   const char* key = s.given("lora.rank_pattern") ? "lora.rank_pattern"
                     : from                       ? "model.adapter"
                                                  : "lora.targets";

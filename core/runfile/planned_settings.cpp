@@ -170,6 +170,8 @@ void set_framework(const Settings& s, RunConfig& c) {
   if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
   if (memory.adapts_head) options["lora_head"] = "true";
   if (memory.adapts_embedding) options["lora_embedding"] = "true";
+  if (memory.saves_head) options["saved_head"] = "true";
+  if (memory.saves_embedding) options["saved_embedding"] = "true";
   // Given as 0 it replaces the default of a framework.
   if (s.given("lora.dropout") && !c.framework.empty())
     options["lora_dropout"] = fmt::format("{}", memory.lora_dropout);

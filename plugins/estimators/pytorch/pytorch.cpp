@@ -31,7 +31,7 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
-  "last_stage_layers", "offload_gradients", "lora_head", "lora_embedding", "lora_dropout", "context_exchange",
+  "last_stage_layers", "offload_gradients", "lora_head", "saved_head", "saved_embedding", "lora_embedding", "lora_dropout", "context_exchange",
   "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
   "compute_capability"]
 priority = 80
@@ -83,6 +83,8 @@ void reject_settings_of_the_closed_form(const rules::Options& given, const std::
     if (given.text(key)) refuse("plan." + std::string(key) + ": stages with a given number of layers");
   if (given.flag("lora_head", false)) refuse("adapters of the LM head");
   if (given.flag("lora_embedding", false)) refuse("adapters of the embedding");
+  if (given.flag("saved_head", false) || given.flag("saved_embedding", false))
+    refuse("modules that are trained whole beside adapters");
   const bool offloads = given.word("offload_gradients", {"none", "cpu", "nvme"}).value_or("none") != "none";
   if (offloads && framework != "deepspeed") refuse("plan.offload_gradients: memory of the host");
 }

@@ -35,6 +35,7 @@ frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "meg
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",
   "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
+  "saved_head", "saved_embedding",
   "lora_dropout"]
 priority = 50
 )");
@@ -57,6 +58,8 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.memory.prefill_chunk = whole("prefill_chunk");
   r.memory.adapts_head = given.flag("lora_head", false);
   r.memory.adapts_embedding = given.flag("lora_embedding", false);
+  r.memory.saves_head = given.flag("saved_head", false);
+  r.memory.saves_embedding = given.flag("saved_embedding", false);
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));

@@ -159,6 +159,25 @@ BOOST_AUTO_TEST_CASE(an_adapter_of_the_embedding_has_two_matrices) {
   BOOST_TEST(bytes_of(with, "embedding.adapter, output of A") == 8192u * 16 * 2);
 }
 
+// As PEFT keeps them: the frozen module, and a copy of its type with gradient and moments.
+BOOST_AUTO_TEST_CASE(modules_trained_whole_beside_adapters_are_copies_with_gradient_and_moments) {
+  RunSpec r = run_in_bf16();
+  r.mode = RunMode::kLora, r.lora_rank = 16, r.lora_targets = 1;
+  const model::Architecture a = llama_7b();
+  const std::uint64_t elements = 4096ull * 32000;
+  const MemoryReport without = report(a, r);
+  const std::uint64_t trained = trained_parameters(a, r);
+  r.memory.saves_head = r.memory.saves_embedding = true;
+  BOOST_TEST(trained_parameters(a, r) - trained == 2 * elements);
+  const MemoryReport with = report(a, r);
+  for (const auto& [component, bytes] :
+       {std::pair(Component::kWeights, 2u), std::pair(Component::kGradients, 2u),
+        std::pair(Component::kOptimizerState, 4u)})
+    BOOST_TEST(with.component_bytes(component) - without.component_bytes(component) == 2 * bytes * elements);
+  r.mode = RunMode::kQlora;  // embedding and head are not quantized
+  BOOST_TEST(bytes_of(report(a, r), "head.trained copy.weights") == 2 * elements);
+}
+
 BOOST_AUTO_TEST_CASE(dropout_keeps_the_input_of_each_adapter_and_a_mask) {
   RunSpec r = run_in_bf16();
   r.mode = RunMode::kLora, r.lora_rank = 16, r.lora_targets = 0b1001101;  // q, v, o and down

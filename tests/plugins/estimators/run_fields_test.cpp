@@ -27,7 +27,7 @@ namespace {
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
                                 kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
-                                adapts_embedding, lora_dropout] = policy;
+                                adapts_embedding, saves_head, saves_embedding, lora_dropout] = policy;
 }
 
 enum Planned {
@@ -234,6 +234,22 @@ void add_options(std::vector<Row>& rows) {
                     r.memory.adapts_embedding = true;
                   },
                   {{"lora_embedding", "true"}}});
+  for (const bool head : {false, true}) {
+    const auto save = [head](RunSpec& r) { (head ? r.memory.saves_head : r.memory.saves_embedding) = true; };
+    rows.push_back({head ? "saves_head" : "saves_embedding",
+                    "lora.modules_to_save",
+                    kDiffers,
+                    [save](RunSpec& r) {
+                      r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
+                      save(r);
+                    },
+                    {{head ? "saved_head" : "saved_embedding", "true"}}});
+    rows.push_back({head ? "saves_head alone" : "saves_embedding alone",
+                    "lora.modules_to_save",
+                    kRefused,
+                    save,
+                    {{head ? "saved_head" : "saved_embedding", "true"}}});
+  }
   rows.push_back({"adapts_embedding alone",
                   "lora.targets",
                   kRefused,
