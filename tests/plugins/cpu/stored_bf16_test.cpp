@@ -422,8 +422,9 @@ struct Distances {
 // beside them.
 BOOST_DATA_TEST_CASE(adapters_in_bf16_follow_those_in_f32_in_the_planned_memory,
                      boost::unit_test::data::make(small_models()) *
-                         boost::unit_test::data::make({false, true}),
-                     z, dora) {
+                         boost::unit_test::data::make({"LoRA", "DoRA", "outside layers"}),
+                     z, kind) {
+  const bool dora = kind == std::string("DoRA"), outside = kind == std::string("outside layers");
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_tokens(n, z.spec.vocab, 2);
   const auto rounded = [](reference::Weights w) {
@@ -434,10 +435,12 @@ BOOST_DATA_TEST_CASE(adapters_in_bf16_follow_those_in_f32_in_the_planned_memory,
   std::uint32_t variant = 0;
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
     for (const bool quantized : {false, true}) {
-      RunSpec r =
-          lora_run(z, 2, 2, kAdapterTargets[variant % std::size(kAdapterTargets)], 1 + 3 * (variant % 2));
-      if (variant == 1) set_different_adapters(z.spec, r);
-      if (variant == 2) r.trainable = rules_of_modules(std::vector<std::string>{"norm", "down_proj"});
+      const std::uint32_t mask = outside ? kTargetsOutsideLayers[variant % std::size(kTargetsOutsideLayers)]
+                                         : kAdapterTargets[variant % std::size(kAdapterTargets)];
+      RunSpec r = lora_run(z, 2, 2, mask, 1 + 3 * (variant % 2));
+      if (variant == 1 && !outside) set_different_adapters(z.spec, r);
+      if (variant == 2 && !outside)
+        r.trainable = rules_of_modules(std::vector<std::string>{"norm", "down_proj"});
       r.recompute = recompute, r.memory.dora = dora, r.memory.lora_dropout = variant % 3 ? 0.25 : 0.0;
       if (quantized && r.trainable.empty()) r.mode = RunMode::kQlora;
       RunSpec bf16 = r;
