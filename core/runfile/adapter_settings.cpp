@@ -97,6 +97,23 @@ bool trains_outside_layers(const Settings& s, const RunConfig& c) {
          (!s.given("plan.framework") || s.text("plan.framework") == "trainhost");
 }
 
+/// Of a run of another framework: adapters of matrices outside the layers as planners know them, without bits
+/// of lora_targets and lines of lora_rules, which are those of a step program and of replays.
+void leave_outside_layers_to_planners(const Settings& s, RunConfig& c) {
+  if (trains_outside_layers(s, c)) return;
+  if (c.run.lora_targets & kHead) c.run.memory.adapts_head = true;
+  if (c.run.lora_targets & kEmbedding) c.run.memory.adapts_embedding = true;
+  c.run.lora_targets &= ~kOutsideLayers;
+  std::string rules;
+  for (std::string_view rest = c.run.lora_rules; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (!line.starts_with("lm_head ") && !line.starts_with("model.embed_tokens "))
+      rules.append(rules.empty() ? "" : "\n").append(line);
+  }
+  c.run.lora_rules = std::move(rules);
+}
+
 /// A pattern that matches no matrix is a spelling mistake.
 void require_match(const Settings& s, const char* key, const std::string& pattern,
                    const std::vector<AdaptableMatrix>& all) {
@@ -143,12 +160,7 @@ void set_new_adapters(const Settings& s, RunConfig& c) {
     c.run.lora_targets |= t.kinds;
     if (!t.pattern.empty()) key = "lora.targets";
   }
-  if (!trains_outside_layers(s, c)) {
-    if (c.run.lora_targets & kHead) c.run.memory.adapts_head = true;
-    if (c.run.lora_targets & kEmbedding) c.run.memory.adapts_embedding = true;
-    c.run.lora_targets &= ~kOutsideLayers;
-  }
-  if (!key) return;
+  if (!key) return leave_outside_layers_to_planners(s, c);
   require_known_matrices(s, c, key);
   const std::vector<AdaptableMatrix> all = adaptable_matrices(c.model);
   for (const Target& t : targets)
@@ -169,6 +181,7 @@ void set_new_adapters(const Settings& s, RunConfig& c) {
         return {rank, c.lora.rslora ? alpha * std::sqrt(rank) : alpha};
       },
       c.run);
+  leave_outside_layers_to_planners(s, c);
 }
 
 /// Those of an adapter folder.
@@ -274,7 +287,7 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
   if (!from)
     set_new_adapters(s, c);
   else
-    set_adapters_of(*from, c.model, c.run);
+    set_adapters_of(*from, c.model, c.run), leave_outside_layers_to_planners(s, c);
   std::vector<std::string> modules = from ? from->modules_to_save : std::vector<std::string>();
   if (s.given("lora.modules_to_save")) {
     modules.clear();
@@ -287,7 +300,7 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
   const char* key = s.given("lora.rank_pattern") ? "lora.rank_pattern"
                     : from                       ? "model.adapter"
                                                  : "lora.targets";
-  if (from && c.run.lora_targets == 0)
+  if (from && c.run.lora_targets == 0 && !memory.adapts_head && !memory.adapts_embedding)
     throw usage_error(
         fmt::format("the adapter in {} has no matrix of the model", escaped(c.adapter->string(), 4096)),
         "its target_modules are those of another architecture", s.where(key));
