@@ -631,8 +631,11 @@ def draw_sharded_liger(seed: int, number: int) -> Case:
 
 def draw_fsdp_liger(seed: int, number: int) -> Case:
     """Case `number` of a seed in full training with the kernels of Liger under FSDP2 as accelerate prepares it, or under FSDP1 in
-    every second case up to 30."""
+    every second case up to 30. From 45 on Mixtral, under FSDP1 in every second case."""
     families = len(FSDP_FAMILIES) - 1
+    if number >= 45:
+        draw_case = draw_flat if number % 2 else draw_accelerate
+        return dataclasses.replace(draw_case(seed + 9, (number - 44) * len(FSDP_FAMILIES) - 1), liger=True)
     turn, flat = number // families, number < 30 and (number + number // families) % 2 == 0
     case = (draw_flat if flat else draw_accelerate)(seed + 9, turn * len(FSDP_FAMILIES) + number % families)
     return dataclasses.replace(case, liger=True)

@@ -148,8 +148,10 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
            "its loss reads the head outside of its unit, where it is not gathered, and PyTorch stops with an "
            "error",
            "set plan.fsdp_version = 1, or leave parallel.zero out");
-  if ((r.parallel.zero || o.framework == Framework::kDeepSpeed) && a.family == "mixtral")
-    reject("kernels of Liger in Mixtral with sharded weights", "their step was not compared with PyTorch");
+  if (a.family == "mixtral" && (o.framework == Framework::kDeepSpeed || (r.parallel.zero && adapts(r))))
+    reject(std::string("kernels of Liger in Mixtral ") +
+               (o.framework == Framework::kDeepSpeed ? "under DeepSpeed" : "with sharded adapters"),
+           "their step was not compared with PyTorch");
   if (std::ranges::find(kCompared, a.family) == std::end(kCompared))
     reject("kernels of Liger in the family '" + a.family + "'",
            "its step with them was not compared with PyTorch");

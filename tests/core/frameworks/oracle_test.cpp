@@ -156,8 +156,9 @@ BOOST_AUTO_TEST_CASE(the_replay_of_kernels_of_liger_agrees_with_pytorch_in_every
 
 BOOST_AUTO_TEST_CASE(the_replay_of_full_training_with_kernels_of_liger_under_fsdp_agrees_with_pytorch) {
   const std::map<std::string, std::size_t> cases_of_family = compare("fsdp-liger");
-  BOOST_TEST(cases_of_family.size() == 5u);
-  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 9u, family << ": " << cases);
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family)
+    BOOST_TEST(cases == (family == "mixtral" ? 6u : 9u), family << ": " << cases);
 }
 
 // Of 42 cases one, with adapters under stage 3, has a backward pass that needs 0.15 % more in PyTorch.

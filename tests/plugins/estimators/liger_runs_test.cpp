@@ -95,7 +95,11 @@ BOOST_AUTO_TEST_CASE(mixtral_has_a_function_of_liger_for_its_experts) {
              bytes_of(estimate(r, liger("transformers", {{"liger_kernels", "none"}}), mixtral),
                       Purpose::kActivations));
   r.parallel.data = 8, r.parallel.zero = 3;
-  check_refused(r, liger("transformers"), "kernels of Liger in Mixtral with sharded weights", mixtral);
+  BOOST_TEST(has_note(estimate(r, liger("transformers"), mixtral), "head and loss in chunks of tokens"));
+  check_refused(r, liger("deepspeed"), "kernels of Liger in Mixtral under DeepSpeed", mixtral);
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  check_refused(r, liger("transformers", {{"fsdp_version", "1"}}),
+                "kernels of Liger in Mixtral with sharded adapters", mixtral);
 }
 
 BOOST_AUTO_TEST_CASE(other_runs_with_kernels_of_liger_are_refused_with_the_reason) {
