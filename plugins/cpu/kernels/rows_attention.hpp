@@ -49,30 +49,44 @@ TH_INLINE float exp_row(float* p, std::uint64_t n, float scale, float shift) {
 
 // Online softmax of one score tile. If the maximum of a row grows, its sum and its row of o are rescaled by
 // exp(old maximum - new maximum). A row without visible keys in the tile is left alone. Scores are scaled
-// here, not in the product.
+// here, not in the product. Some rows at a time, first all maxima, then all exponentials: the operations of
+// one row depend on each other, those of different rows overlap.
 static void softmax_tile(const AttentionTile& t, float* s, float* m, float* l, bool first, float* o,
                          std::uint64_t ldo, std::uint32_t d) {
-  for (std::uint32_t i = 0; i < t.rows; ++i, s += t.ld, o += ldo) {
-    if (first) m[i] = -__builtin_inff(), l[i] = 0.0f;
-    std::uint32_t lo, hi;
-    visible(t, i, lo, hi);
-    clear(s, 0, lo);
-    clear(s, hi, t.cols);
-    if (lo == hi) continue;
-    float top = row_max(s + lo, hi - lo) * t.scale;
-    top = top > m[i] ? top : m[i];
-    float total = exp_row(s + lo, hi - lo, t.scale, top);
-    if (m[i] == top) {
-      l[i] += total;
-      continue;
+  constexpr std::uint32_t kTogether = 8;
+  std::uint32_t lo[kTogether], hi[kTogether];
+  float top[kTogether], total[kTogether];
+  for (std::uint32_t r = 0; r < t.rows; r += kTogether, s += kTogether * t.ld) {
+    const std::uint32_t rows = t.rows - r < kTogether ? t.rows - r : kTogether;
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      float* row = s + i * t.ld;
+      visible(t, r + i, lo[i], hi[i]);
+      clear(row, 0, lo[i]);
+      clear(row, hi[i], t.cols);
+      const float before = first ? -__builtin_inff() : m[r + i],
+                  here = row_max(row + lo[i], hi[i] - lo[i]) * t.scale;
+      top[i] = here > before ? here : before;
     }
-    float shrink = exp(splat(m[i] - top))[0];  // 0 for a row without previous keys
-    l[i] = l[i] * shrink + total;
-    m[i] = top;
-    if (first) continue;
-    std::uint64_t j = 0;
-    for (; j + kLanes <= d; j += kLanes) store(o + j, load(o + j) * shrink);
-    for (; j < d; ++j) o[j] *= shrink;
+    for (std::uint32_t i = 0; i < rows; ++i)
+      total[i] = exp_row(s + i * t.ld + lo[i], hi[i] - lo[i], t.scale, top[i]);
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      float &max_before = m[r + i], &sum_before = l[r + i];
+      if (first) {
+        max_before = top[i], sum_before = total[i];
+        continue;
+      }
+      if (max_before == top[i]) {
+        sum_before += total[i];
+        continue;
+      }
+      const float shrink = exp(splat(max_before - top[i]))[0];  // 0 for a row without previous keys
+      sum_before = sum_before * shrink + total[i];
+      max_before = top[i];
+      float* out = o + (r + i) * ldo;
+      std::uint64_t j = 0;
+      for (; j + kLanes <= d; j += kLanes) store(out + j, load(out + j) * shrink);
+      for (; j < d; ++j) out[j] *= shrink;
+    }
   }
 }
 
