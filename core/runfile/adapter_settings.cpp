@@ -90,6 +90,14 @@ bool is_target(const Target& t, const AdaptableMatrix& x) {
   return matches_module(t.pattern, x.module);
 }
 
+/// A pattern that matches only the LM head or the embedding names no target: each is listed by its name.
+void require_target(const Settings& s, const Target& t, const std::vector<AdaptableMatrix>& all) {
+  if (std::ranges::any_of(all, [&](const AdaptableMatrix& x) { return is_target(t, x); })) return;
+  throw usage_error(
+      fmt::format("'{}' in lora.targets matches no matrix of the layers", escaped(t.pattern, 200)),
+      "name the others: \"lm_head\", \"embed_tokens\"", s.where("lora.targets"));
+}
+
 /// True for runs of trainhost's trainers, which adapt matrices outside the layers. Of others planners are
 /// told (MemoryPolicy).
 bool trains_outside_layers(const Settings& s, const RunConfig& c) {
@@ -97,12 +105,27 @@ bool trains_outside_layers(const Settings& s, const RunConfig& c) {
          (!s.given("plan.framework") || s.text("plan.framework") == "trainhost");
 }
 
+/// Planners of other frameworks know adapters outside the layers with the rank of the run only.
+void require_rank_of_run(const Settings& s, const RunConfig& c, const char* module) {
+  const std::uint32_t rank = size_of_adapter(c.run, module).rank;
+  if (rank == c.run.lora_rank) return;
+  const char* key = s.given("lora.rank_pattern") ? "lora.rank_pattern" : "model.adapter";
+  throw usage_error(
+      fmt::format("the adapter of {} has rank {}, but --for {} plans it with that of the run only, {}",
+                  module, rank, escaped(s.text("plan.framework"), 80), c.run.lora_rank),
+      "remove its rank, or plan with --for trainhost", s.where(key));
+}
+
 /// Of a run of another framework: adapters of matrices outside the layers as planners know them, without bits
 /// of lora_targets and lines of lora_rules, which are those of a step program and of replays.
 void leave_outside_layers_to_planners(const Settings& s, RunConfig& c) {
   if (trains_outside_layers(s, c)) return;
-  if (c.run.lora_targets & kHead) c.run.memory.adapts_head = true;
-  if (c.run.lora_targets & kEmbedding) c.run.memory.adapts_embedding = true;
+  c.run.memory.adapts_head = c.run.lora_targets & kHead;
+  c.run.memory.adapts_embedding = c.run.lora_targets & kEmbedding;
+  if (trainable_family(c.model.family)) {
+    if (c.run.memory.adapts_head) require_rank_of_run(s, c, "lm_head");
+    if (c.run.memory.adapts_embedding) require_rank_of_run(s, c, "model.embed_tokens");
+  }
   c.run.lora_targets &= ~kOutsideLayers;
   std::string rules;
   for (std::string_view rest = c.run.lora_rules; !rest.empty();) {
@@ -164,7 +187,7 @@ void set_new_adapters(const Settings& s, RunConfig& c) {
   require_known_matrices(s, c, key);
   const std::vector<AdaptableMatrix> all = adaptable_matrices(c.model);
   for (const Target& t : targets)
-    if (!t.pattern.empty()) require_match(s, "lora.targets", t.pattern, all);
+    if (!t.pattern.empty()) require_match(s, "lora.targets", t.pattern, all), require_target(s, t, all);
   for (const auto& [pattern, rank] : ranks) require_match(s, "lora.rank_pattern", pattern, all);
   for (const auto& [pattern, alpha] : alphas) require_match(s, "lora.alpha_pattern", pattern, all);
   const auto value_of = [](const auto& patterns, const std::string& module, auto otherwise) {

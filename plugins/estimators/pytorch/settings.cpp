@@ -9,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/model/adapter_rules.hpp"
+#include "core/model/adapters.hpp"
 
 namespace trainhost::pytorch {
 namespace {
@@ -298,6 +299,10 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
 void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<std::string>& notes) {
   if (!adapts(r)) return;
+  // In the plan of a run of trainhost that compares both; else they are options (pytorch.cpp).
+  if (adapts_head(r)) throw usage_error("the estimator 'pytorch' does not describe adapters of the LM head");
+  if (adapts_embedding(r))
+    throw usage_error("the estimator 'pytorch' does not describe adapters of the embedding");
   // peft adapts single matrices. Where the model file has a fused or stacked matrix, another tensor is
   // adapted.
   constexpr std::uint32_t kMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
@@ -316,8 +321,7 @@ void set_adapter_ranks(const model::Architecture& a, const RunSpec& r, const Opt
   if (o.framework != Framework::kPlain || r.parallel.zero || fused || a.has_experts())
     reject("lora.targets, lora.rank_pattern with patterns",
            "adapters of different ranks are replayed for models whose matrices are not fused, on one device "
-           "or with "
-           "DDP");
+           "or with DDP");
   constexpr TensorRole kMatrices[] = {TensorRole::kQ,    TensorRole::kK,  TensorRole::kV,   TensorRole::kO,
                                       TensorRole::kGate, TensorRole::kUp, TensorRole::kDown};
   for (std::int32_t layer = 0; layer < static_cast<std::int32_t>(a.layer_count()); ++layer) {

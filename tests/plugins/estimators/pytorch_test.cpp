@@ -216,6 +216,14 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
                           return std::string(e.what()).find("adapters of experts") != std::string::npos;
                         });
   BOOST_TEST(plugins.estimator("pytorch").match(*model::find_planned_preset("gemma-2b"), r) == 0);
+  // Bits of the LM head and of the embedding, which a run of trainhost has; alone they would train nothing.
+  for (const std::uint32_t bit : {128u, 256u}) {
+    r.lora_targets = bit;
+    BOOST_CHECK_EXCEPTION(estimate(r), tp::PluginError, [](const tp::PluginError& e) {
+      return e.status() == "unsupported" &&
+             std::string(e.what()).find("does not describe adapters of the ") != std::string::npos;
+    });
+  }
 }
 
 BOOST_AUTO_TEST_CASE(sizes_that_cannot_be_summed_are_refused) {
