@@ -80,11 +80,13 @@ std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
   }
   std::string out;
   if (!v.changes_note.empty()) out += wrapped("  " + v.changes_note, width, "  ") + "\n";
-  out +=
-      "  " +
-      styled(t, Style::kBold,
-             v.changes.size() > 1 ? "Any one of these changes makes it fit:" : "This change makes it fit:") +
-      "\n" + list;
+  out += "  " +
+         styled(t, Style::kBold,
+                v.changes.size() == 1    ? "This change makes it fit:"
+                : v.changes_note.empty() ? "Any one of these changes makes it fit:"
+                                         : "Any one of these makes it fit:") +  // combinations too
+         "\n" +
+         list;
   if (not_shown) out += fmt::format("    and {} more; --json lists them\n", not_shown);
   return out;
 }
