@@ -34,9 +34,7 @@ RunConfig parse_run(const std::string& toml, const std::string& name, const fs::
 }
 
 /// A name that is both a preset and a file is the preset; "./NAME" names the file.
-RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides,
-                        const std::set<std::string>& open) {
-  Settings s("", {}, overrides);
+static void set_model(Settings& s, const std::string& preset_or_path) {
   const fs::path path = resolve_path(preset_or_path, fs::current_path());
   const Where where{"--model"};
   std::error_code ec;
@@ -50,6 +48,12 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
     throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
                                   escaped(preset_or_path, 80), suggest_model(preset_or_path)),
                       "`trainhost models` lists the built-in models", where);
+}
+
+RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides,
+                        const std::set<std::string>& open) {
+  Settings s("", {}, overrides);
+  set_model(s, preset_or_path);
   return resolve_settings(std::move(s), {}, fs::current_path(), open, true);
 }
 
@@ -69,6 +73,14 @@ std::string key_at(const Where& where, const std::vector<Entry>& entries,
   for (const Entry& e : entries)
     if (!before(where, e.key_where)) key = e.key;
   return key;
+}
+
+/// Sets the keys that the errors do not name yet, and sorts them.
+void complete_errors(std::vector<RunFileError>& errors, const std::vector<Entry>& entries,
+                     const std::vector<Override>& overrides) {
+  for (RunFileError& e : errors)
+    if (e.key.empty()) e.key = key_at(e.error.where(), entries, overrides);
+  sort_errors(errors);
 }
 
 }  // namespace
@@ -92,13 +104,27 @@ CheckedRun check_run(const std::string& toml, const std::string& name, const fs:
     return out;
   }
   out.run = resolve_settings(Settings(name, entries, overrides, &out.errors), file, base, {});
-  for (RunFileError& e : out.errors)
-    if (e.key.empty()) e.key = key_at(e.error.where(), entries, overrides);
-  sort_errors(out.errors);
+  complete_errors(out.errors, entries, overrides);
+  return out;
+}
+
+CheckedRun check_run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides) {
+  CheckedRun out;
+  Settings s("", {}, overrides, &out.errors);
+  try {
+    set_model(s, preset_or_path);
+  } catch (const Error& e) {  // the rules need the model
+    out.errors.push_back({e});
+    complete_errors(out.errors, {}, overrides);
+    return out;
+  }
+  out.run = resolve_settings(std::move(s), {}, fs::current_path(), {}, true);
+  complete_errors(out.errors, {}, overrides);
   return out;
 }
 
 CheckedRun check_run(const fs::path& file, const std::vector<Override>& overrides) {
+  if (file.empty()) return check_run("", "", {}, fs::current_path(), overrides);
   const fs::path path = fs::absolute(file).lexically_normal();
   try {
     return check_run(read_text_file(path, kMaxTomlBytes, "run file", {}), file.string(), path,

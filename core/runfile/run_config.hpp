@@ -173,7 +173,7 @@ struct CheckedRun {
 };
 /// load_run() without stopping at the first error, except for text that is not TOML. Errors that may only
 /// follow from another one are left out. Reads the files that describe models and adapters; looks up data,
-/// but does not read it.
+/// but does not read it. An empty `file` is the built-in run.
 CheckedRun check_run(const std::filesystem::path& file, const std::vector<Override>& overrides = {});
 /// The same from text. `file`: RunConfig::file.
 CheckedRun check_run(const std::string& toml, const std::string& name, const std::filesystem::path& file,
@@ -184,6 +184,9 @@ CheckedRun check_run(const std::string& toml, const std::string& name, const std
 /// otherwise the defaults of the run file.
 RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides = {},
                         const std::set<std::string>& open = {});
+/// The same without stopping at the first error, as check_run().
+CheckedRun check_run_for_model(const std::string& preset_or_path,
+                               const std::vector<Override>& overrides = {});
 
 /// The weights in a folder, by the names in kWeightFiles; nullopt if there are none or `folder` is "".
 std::optional<std::filesystem::path> weights_beside(const std::filesystem::path& folder);

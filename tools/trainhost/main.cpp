@@ -18,6 +18,7 @@
 #include "core/plugin/plugin.hpp"
 #include "core/plugin/trial_load.hpp"
 #include "core/report/terminal.hpp"
+#include "core/runfile/run_file_error.hpp"
 #include "tools/trainhost/arguments.hpp"
 #include "tools/trainhost/launched_ranks.hpp"
 #include "tools/trainhost/result_stream.hpp"
@@ -94,6 +95,9 @@ int run_command(int argc, char** argv) {
     return flush_and_exit_code(std::visit([](const auto& a) { return run(a); }, arguments));
   } catch (const plugin::PluginError& e) {
     return report(Error(e.code(), e.message_with_plugin(), e.hint(), e.where()));
+  } catch (const runfile::RunFileErrors& e) {
+    for (const runfile::RunFileError& one : e.errors()) report(one.error);
+    return static_cast<int>(e.code());
   } catch (const Error& e) {
     return report(e);
   } catch (const std::bad_alloc&) {

@@ -99,18 +99,35 @@ static std::string model_of(const CommonArguments& a) {
   return a.plans_only ? runfile::planned_model(a.model) : a.model;
 }
 
+/// The run of a run file, of a model alone (`model`), or the built-in one. `all_errors`: reports all errors
+/// of the run at once, as `trainhost check` does, by RunFileErrors. Not where a search varies keys (`open`),
+/// because rules for those are not errors of the run.
+static runfile::RunConfig load_reporting(const std::string& run_file, const std::string& model,
+                                         const std::vector<runfile::Override>& settings,
+                                         const std::set<std::string>& open, bool all_errors) {
+  try {
+    return model.empty() ? runfile::load_run(run_file, settings, open)
+                         : runfile::run_for_model(model, settings, open);
+  } catch (const Error& first) {
+    if (!all_errors || !open.empty() || first.code() != Exit::kUsage) throw;
+    runfile::CheckedRun checked = model.empty() ? runfile::check_run(run_file, settings)
+                                                : runfile::check_run_for_model(model, settings);
+    if (checked.errors.size() < 2) throw;
+    throw runfile::RunFileErrors(std::move(checked.errors));
+  }
+}
+
 /// The run of --from. Options win over the files, as they win over a run file.
 static runfile::RunConfig load_framework_files(const CommonArguments& a, const framework_files::JobFiles& job,
                                                std::vector<runfile::Override> options,
-                                               const std::set<std::string>& open) {
+                                               const std::set<std::string>& open, bool all_errors) {
   if (!a.run_file.empty()) throw usage_error("--from and a run file are both given", "give one of them");
   std::vector<runfile::Override> given = options;
   if (!a.model.empty()) given.push_back({"model.preset", a.model, "--model"});
   const framework_files::FileSettings files = job.settings(given);
   std::vector<runfile::Override> all = files.settings;
   all.insert(all.end(), options.begin(), options.end());
-  runfile::RunConfig c =
-      a.model.empty() ? runfile::load_run({}, all, open) : runfile::run_for_model(model_of(a), all, open);
+  runfile::RunConfig c = load_reporting({}, model_of(a), all, open, all_errors);
   c.file_keys = files.keys;
   return c;
 }
@@ -131,18 +148,16 @@ static void require_agreement(const std::vector<runfile::Override>& sets,
 
 static runfile::RunConfig load_run_or_model(const CommonArguments& a,
                                             const std::vector<runfile::Override>& more,
-                                            const std::set<std::string>& open) {
+                                            const std::set<std::string>& open, bool all_errors) {
   std::vector<runfile::Override> all = overrides(a);
   require_agreement(all, more);
   all.insert(all.end(), more.begin(), more.end());
   if (!a.model.empty() && !a.run_file.empty())
     throw usage_error("--model and a run file are both given", "give one of them");
   if (!a.from.empty())
-    return load_framework_files(a, framework_files::JobFiles(a.from), std::move(all), open);
-  if (!a.model.empty()) return runfile::run_for_model(model_of(a), all, open);
-  if (a.run_file.empty()) return runfile::load_run({}, all, open);
-  runfile::RunConfig c = runfile::load_run(a.run_file, all, open);
-  if (!a.quiet) report_empty_run_file(c, a.run_file);
+    return load_framework_files(a, framework_files::JobFiles(a.from), std::move(all), open, all_errors);
+  runfile::RunConfig c = load_reporting(a.run_file, model_of(a), all, open, all_errors);
+  if (!a.quiet && !a.run_file.empty()) report_empty_run_file(c, a.run_file);
   return c;
 }
 
@@ -175,16 +190,21 @@ static std::optional<runfile::Override> seq_len_of_records(const runfile::RunCon
   return runfile::Override{"data.seq_len", std::to_string(seq_len), "length of the longest record"};
 }
 
-runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more,
-                               const std::set<std::string>& open) {
-  runfile::RunConfig c = load_run_or_model(a, more, open);
+static runfile::RunConfig load_complete(const CommonArguments& a, const std::vector<runfile::Override>& more,
+                                        const std::set<std::string>& open, bool all_errors) {
+  runfile::RunConfig c = load_run_or_model(a, more, open, all_errors);
   if (const auto seq_len = open.contains("data.seq_len") ? std::nullopt : seq_len_of_records(c, a.quiet)) {
     std::vector<runfile::Override> all = more;
     all.push_back(*seq_len);
-    c = load_run_or_model(a, all, open);
+    c = load_run_or_model(a, all, open, all_errors);
   }
   planning::adopt_vocabulary(c);
   return c;
+}
+
+runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more,
+                               const std::set<std::string>& open) {
+  return load_complete(a, more, open, true);
 }
 
 std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c,
@@ -259,11 +279,13 @@ planning::RunSource source_of(const CommonArguments& a, const std::vector<runfil
     // Settings of a planner come after those of the command line, so that they win.
     std::vector<runfile::Override> all = more;
     all.insert(all.end(), settings.begin(), settings.end());
-    if (a.from.empty()) return load_config(a, all);
+    // A variation that is no valid run is left out, so one error of it is enough.
+    const bool all_errors = settings.empty();
+    if (a.from.empty()) return load_complete(a, all, {}, all_errors);
     if (!*job) *job = std::make_unique<const framework_files::JobFiles>(a.from);
     const std::vector<runfile::Override> options = overrides(a);
     all.insert(all.begin(), options.begin(), options.end());
-    runfile::RunConfig c = load_framework_files(a, **job, std::move(all), {});
+    runfile::RunConfig c = load_framework_files(a, **job, std::move(all), {}, all_errors);
     planning::adopt_vocabulary(c);
     return c;
   };

@@ -20,6 +20,7 @@ std::vector<runfile::Override> target_overrides(const TargetArguments& a);
 
 /// The run configuration: run file or --model, then overrides(a), then `more`; the last value of a key wins.
 /// The built-in model has the vocabulary of data.tokenizer. `open`: see runfile::load_run.
+/// Throws runfile::RunFileErrors where the run has several errors.
 runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more = {},
                                const std::set<std::string>& open = {});
 

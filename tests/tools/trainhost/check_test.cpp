@@ -55,6 +55,39 @@ BOOST_AUTO_TEST_CASE(all_errors_are_printed_like_those_of_a_compiler) {
       r.out);
 }
 
+BOOST_AUTO_TEST_CASE(other_commands_report_all_errors_too) {
+  folder.write("run.toml", "[train]\nmicro_bach = 8\nsteps = -1\n");
+  RunOptions o;
+  o.directory = folder.path();
+  const std::string in_file =
+                        "trainhost: run.toml:2:1: unknown key 'train.micro_bach'; did you mean "
+                        "'train.micro_batch'?\ntrainhost: run.toml:3:9: train.steps = -1: expected a whole "
+                        "number from 1\n",
+                    set =
+                        "trainhost: --set train.stepz: unknown key 'train.stepz'; did you mean "
+                        "'train.steps'?\n",
+                    rate =
+                        "trainhost: --set optimizer.lr: optimizer.lr = \"fast\": expected a number from 0 "
+                        "to 100, got a string\n";
+  const std::vector<std::string> sets = {"--set", "train.stepz=3", "--set", "optimizer.lr=fast"};
+  for (const char* command : {"train", "plan"}) {
+    std::vector<std::string> file = {command, "run.toml"}, builtin = {command}, model = {command};
+    file.insert(file.end(), sets.begin(), sets.end());
+    builtin.insert(builtin.end(), sets.begin(), sets.end());
+    model.push_back("--model=llama-3-8b");
+    model.insert(model.end(), sets.begin(), sets.end());
+    const Outcome of_file = run_program(file, o), of_builtin = run_program(builtin, o),
+                  of_model = run_program(model, o);
+    BOOST_TEST((of_file.code == 2 && of_builtin.code == 2 && of_model.code == 2));
+    BOOST_TEST(of_file.err == in_file + set + rate, of_file.err);
+    BOOST_TEST(of_builtin.err == set + rate, of_builtin.err);
+    BOOST_TEST(of_model.err == set + rate, of_model.err);
+  }
+  // One error is printed as before.
+  const Outcome one = run_program({"train", "--set", "train.stepz=3"}, o);
+  BOOST_TEST((one.code == 2 && one.err == set), one.err);
+}
+
 BOOST_AUTO_TEST_CASE(names_of_plugins_are_checked) {
   const Outcome r =
       run("[memory]\nestimator = [\"lama\", \"transformer\"]\n[train]\nbackend = \"gpuu\"\n[plugins]\norder "
