@@ -32,13 +32,13 @@ std::string printable(std::string_view text, std::size_t max) {
 std::string Error::full() const {
   std::string out;
   std::string_view message = what();
-  // The place "--set KEY" names the key already: "KEY: ..." is without it, and "KEY of NAME: ..." follows
-  // "--set".
+  // The place "--set KEY" names the key already: "KEY: ..." is without it, and "KEY of NAME: ..." and
+  // "KEY = VALUE: ..." follow "--set".
   const std::string_view place = where_.file;
   const std::string key(place.substr(place.rfind(' ') + 1));
   const bool option = place.starts_with("--set ");
   if (option && message.starts_with(key + ": ")) message.remove_prefix(key.size() + 2);
-  if (option && message.starts_with(key + " of ")) {
+  if (option && (message.starts_with(key + " of ") || message.starts_with(key + " = "))) {
     out = "--set ";
   } else if (!where_.file.empty()) {
     out = escaped(where_.file, kMaxFile);

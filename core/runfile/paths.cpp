@@ -49,10 +49,19 @@ std::string suggest_path(const fs::path& path) {
 /// Paths come from the user and may contain control characters.
 std::string shown(const fs::path& path) { return escaped(path.string(), 400); }
 
+/// "model.path: " before a message. Empty where the place of the error is an option or a positional argument
+/// of its own ("--model", "MODEL"), which names the value already. A position in a file has a line.
+std::string key_prefix(const std::string& what, const Where& where) {
+  const bool option = where.file.starts_with("--") && !where.file.starts_with("--set"),
+             positional = where.file == "MODEL" || where.file == "DATA";
+  return where.line == 0 && (option || positional) ? "" : what + ": ";
+}
+
 [[noreturn]] void reject_missing(const fs::path& path, const std::string& what, const Where& where,
                                  const std::string& hint = {}) {
-  throw usage_error(fmt::format("{}: '{}' does not exist{}", what, shown(path), suggest_path(path)), hint,
-                    where);
+  throw usage_error(
+      fmt::format("{}'{}' does not exist{}", key_prefix(what, where), shown(path), suggest_path(path)), hint,
+      where);
 }
 
 /// The extension of the first file in the folder that is read as data, for a glob; ".txt" if there is none.
@@ -103,15 +112,17 @@ void require_file(const fs::path& path, const std::string& what, const Where& wh
   if (is_file(path)) return;
   if (!path_exists(path)) reject_missing(path, what, where);
   if (is_folder(path))
-    throw usage_error(fmt::format("{}: '{}' is a folder: expected a file", what, shown(path)), {}, where);
-  throw usage_error(fmt::format("{}: '{}' is not a regular file", what, shown(path)), {}, where);
+    throw usage_error(
+        fmt::format("{}'{}' is a folder: expected a file", key_prefix(what, where), shown(path)), {}, where);
+  throw usage_error(fmt::format("{}'{}' is not a regular file", key_prefix(what, where), shown(path)), {},
+                    where);
 }
 
 void require_folder(const fs::path& path, const std::string& what, const Where& where,
                     const std::string& hint) {
   if (is_folder(path)) return;
   if (!path_exists(path)) reject_missing(path, what, where, hint);
-  throw usage_error(fmt::format("{}: '{}' is not a folder", what, shown(path)), {}, where);
+  throw usage_error(fmt::format("{}'{}' is not a folder", key_prefix(what, where), shown(path)), {}, where);
 }
 
 std::vector<fs::path> expand_files(const std::string& text, const fs::path& base, const std::string& what,
@@ -122,18 +133,18 @@ std::vector<fs::path> expand_files(const std::string& text, const fs::path& base
   if (!pattern || path_exists(path)) {
     if (is_folder(path)) {
       const std::string extension = data_extension_in(path);
-      throw usage_error(
-          fmt::format("{}: '{}' is a folder: expected a file, a list or a glob", what, shown(path)),
-          fmt::format("use '{}/*{}' for the {} files in it", escaped(text), extension,
-                      extension == ".txt" ? "text" : extension),
-          where);
+      throw usage_error(fmt::format("{}'{}' is a folder: expected a file, a list or a glob",
+                                    key_prefix(what, where), shown(path)),
+                        fmt::format("use '{}/*{}' for the {} files in it", escaped(text), extension,
+                                    extension == ".txt" ? "text" : extension),
+                        where);
     }
     require_file(path, what, where);
     return {path};
   }
   auto matches = glob_matches(path);
   if (matches.empty())
-    throw usage_error(fmt::format("{}: no file matches '{}'", what, shown(path)), {}, where);
+    throw usage_error(fmt::format("{}no file matches '{}'", key_prefix(what, where), shown(path)), {}, where);
   return matches;
 }
 
@@ -167,8 +178,8 @@ fs::path weights_file(const fs::path& path, const Where& where, const std::strin
                          [&](const std::string& n) { return n.ends_with(extension); });
     };
     throw usage_error(
-        fmt::format("{}: '{}' contains neither model.safetensors nor model.safetensors.index.json", what,
-                    shown(path)),
+        fmt::format("{}'{}' contains neither model.safetensors nor model.safetensors.index.json",
+                    key_prefix(what, where), shown(path)),
         has(".safetensors")          ? "copy model.safetensors.index.json, which names the shards, as well"
         : has(".bin") || has(".pth") ? "its weights are a pickle: convert them to safetensors"
         : has(".gguf")               ? "GGUF is not read: use the model that it was made from"
@@ -177,14 +188,14 @@ fs::path weights_file(const fs::path& path, const Where& where, const std::strin
   }
   const std::string extension = path.extension().string();
   if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt")
-    throw usage_error(
-        fmt::format("{}: '{}' is a pickle file, which can execute code when it is read", what, shown(path)),
-        "convert it to safetensors first", where);
+    throw usage_error(fmt::format("{}'{}' is a pickle file, which can execute code when it is read",
+                                  key_prefix(what, where), shown(path)),
+                      "convert it to safetensors first", where);
   require_file(path, what, where);
   if (extension != ".safetensors" && !path.filename().string().ends_with(".safetensors.index.json"))
-    throw usage_error(
-        fmt::format("{}: '{}' is not a .safetensors file or a .safetensors.index.json", what, shown(path)),
-        {}, where);
+    throw usage_error(fmt::format("{}'{}' is not a .safetensors file or a .safetensors.index.json",
+                                  key_prefix(what, where), shown(path)),
+                      {}, where);
   return path;
 }
 
@@ -202,9 +213,10 @@ std::string read_text_file(const fs::path& path, std::uint64_t max_bytes, const 
     text.append(block, static_cast<std::size_t>(in.gcount()));
   }
   if (in.bad() || (!in.eof() && in.fail()))
-    throw usage_error(fmt::format("{}: '{}' cannot be read", what, shown(path)), {}, where);
+    throw usage_error(fmt::format("{}'{}' cannot be read", key_prefix(what, where), shown(path)), {}, where);
   if (text.size() > max_bytes)
-    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(max_bytes)),
+    throw usage_error(fmt::format("{}'{}' is larger than {}", key_prefix(what, where), shown(path),
+                                  format_bytes(max_bytes)),
                       {}, where);
   return text;
 }

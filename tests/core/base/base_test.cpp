@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(an_error_has_its_source_position_and_hint) {
   BOOST_TEST(usage_error("train.steps: what", "", {"--set train.steps"}).full() == "--set train.steps: what");
   BOOST_TEST(usage_error("plan.x of y: what", "", {"--set plan.x"}).full() == "--set plan.x of y: what");
   BOOST_TEST(usage_error("train.steps = 0: what", "", {"--set train.steps"}).full() ==
-             "--set train.steps: train.steps = 0: what");
+             "--set train.steps = 0: what");
 }
 
 BOOST_AUTO_TEST_CASE(control_characters_of_untrusted_names_are_escaped) {

@@ -224,8 +224,7 @@ BOOST_AUTO_TEST_CASE(an_impossible_fixed_key_is_rejected_with_its_reason) {
   };
   rejected({{"parallel.expert", "2"}, {"parallel.data", "2"}},
            "parallel.expert = 2, but llama-3-8b has no experts; use 1");
-  rejected({{"parallel.tensor", "16"}},
-           "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; use 8");
+  rejected({{"parallel.tensor", "16"}}, "--set parallel.tensor = 16 does not divide 8 devices; use 8");
   rejected({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; use 2 or 4");
   rejected({{"train.micro_batch", "5"}},
            "train.micro_batch = 5 does not divide 32 sequences per step (--global-batch); use 4 or 8");

@@ -51,9 +51,9 @@ const Mistake kInRunFiles[] = {
     {"[train]\nmicro_batch = -1\n", {},
      "run.toml:2:15: train.micro_batch = -1: expected a whole number from 1 to 1048576"},
     {"", {{"train.micro_batch", "99999999999999999999"}},
-     "--set train.micro_batch: train.micro_batch = 99999999999999999999: expected a whole number from 1 to 1048576"},
+     "--set train.micro_batch = 99999999999999999999: expected a whole number from 1 to 1048576"},
     {"", {{"train.micro_batch", "-99999999999999999999"}},
-     "--set train.micro_batch: train.micro_batch = -99999999999999999999: expected a whole number from 1 to 1048576"},
+     "--set train.micro_batch = -99999999999999999999: expected a whole number from 1 to 1048576"},
     {"", {{"memory.device", "cpu", "--device"}},
      "--device: memory.device = \"cpu\": unknown device; use --backend=cpu for this machine's CPU, or did you mean 'xeon-8480'? (`trainhost devices` lists the known devices; memory.budget accepts any size)"},
     {"[lora]\ntargets = [\"query\"]\n", {},
@@ -411,23 +411,23 @@ const Mistake kInOverrides[] = {
     {"", {{"","8"}},
      "--set: the key is missing (example: --set train.micro_batch=8)"},
     {"", {{"train.micro_batch","eight"}},
-     "--set train.micro_batch: train.micro_batch = \"eight\": expected a whole number from 1 to 1048576, got a string"},
+     "--set train.micro_batch = \"eight\": expected a whole number from 1 to 1048576, got a string"},
     {"", {{"train.micro_batch","0"}},
-     "--set train.micro_batch: train.micro_batch = 0: expected a whole number from 1 to 1048576"},
+     "--set train.micro_batch = 0: expected a whole number from 1 to 1048576"},
     {"", {{"train.micro_batch",""}},
-     "--set train.micro_batch: train.micro_batch = \"\": expected a whole number from 1 to 1048576, got a string"},
+     "--set train.micro_batch = \"\": expected a whole number from 1 to 1048576, got a string"},
     {"", {{"train.micro_batch","8\n[lora]"}},
-     "--set train.micro_batch: train.micro_batch = \"8\\x0a[lora]\": expected a whole number from 1 to 1048576, got a string"},
+     "--set train.micro_batch = \"8\\x0a[lora]\": expected a whole number from 1 to 1048576, got a string"},
     {"", {{"train.precision","fp64"}},
-     "--set train.precision: train.precision = \"fp64\": expected one of fp32, tf32, bf16, fp16, fp8"},
+     "--set train.precision = \"fp64\": expected one of fp32, tf32, bf16, fp16, fp8"},
     {"", {{"optimizer.lr","1e-3"},{"optimizer.min_lr","1"}},
-     "--set optimizer.min_lr: optimizer.min_lr = 1 is greater than optimizer.lr = 0.001 (min_lr is the learning rate at the end of the schedule)"},
+     "--set optimizer.min_lr = 1 is greater than optimizer.lr = 0.001 (min_lr is the learning rate at the end of the schedule)"},
     {"", {{"model.preset","llama-8b"}},
-     "--set model.preset: model.preset = \"llama-8b\": unknown model; did you mean 'llama-3-8b'? (`trainhost models` lists the built-in models)"},
+     "--set model.preset = \"llama-8b\": unknown model; did you mean 'llama-3-8b'? (`trainhost models` lists the built-in models)"},
     {"", {{"output.dir",""}},
      "--set output.dir: output.dir is empty: expected a string (remove the key to use its default)"},
     {"", {{"plugin.cuda","x"}},
-     "--set plugin.cuda: plugin.cuda = \"x\": expected a table of plugin options, got a string (write the options below [plugin.cuda])"},
+     "--set plugin.cuda = \"x\": expected a table of plugin options, got a string (write the options below [plugin.cuda])"},
     {"", {{"model.rope_scaling","linear"}},
      "--set model.rope_scaling: 'model.rope_scaling' is a table: set one of its keys (example: --set train.micro_batch=8)"},
 };
@@ -511,7 +511,7 @@ BOOST_AUTO_TEST_CASE(an_unknown_model_argument_gets_the_nearest_preset) {
              "--model: 'lama-3-8b' is neither a built-in model nor a config.json; did you mean 'llama-3-8b'? "
              "(`trainhost models` lists the built-in models)");
   BOOST_TEST(relative(rejection([&] { run_for_model((path() / "confg.json").string()); })) ==
-             "--model: model.config: '@/confg.json' does not exist; did you mean 'config.json'?");
+             "--model: '@/confg.json' does not exist; did you mean 'config.json'?");
   BOOST_TEST(rejection([] {
                run_for_model("llama-7b", {{"model.hidden_size", "8"}});
              }) ==

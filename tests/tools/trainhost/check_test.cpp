@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(all_errors_are_printed_like_those_of_a_compiler) {
           "run.toml:3:9: train.steps = -1: expected a whole number from 1\n"
           "run.toml:5:7: plugin.cpu.zzz: the plugin has no such option (it has no options)\n"
           "run.toml:7:5: [plugin.nope]: no plugin of that name is installed (see trainhost plugins list)\n"
-          "--set optimizer.lr: optimizer.lr = \"fast\": expected a number from 0 to 100, got a string\n"
+          "--set optimizer.lr = \"fast\": expected a number from 0 to 100, got a string\n"
           "run.toml: 5 errors\n",
       r.out);
 }
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(other_commands_report_all_errors_too) {
                         "trainhost: --set train.stepz: unknown key 'train.stepz'; did you mean "
                         "'train.steps'?\n",
                     rate =
-                        "trainhost: --set optimizer.lr: optimizer.lr = \"fast\": expected a number from 0 "
+                        "trainhost: --set optimizer.lr = \"fast\": expected a number from 0 "
                         "to 100, got a string\n";
   const std::vector<std::string> sets = {"--set", "train.stepz=3", "--set", "optimizer.lr=fast"};
   for (const char* command : {"train", "plan"}) {
