@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
 #include "core/planning/transfer_costs.hpp"
@@ -30,6 +31,7 @@ class ChangeProposer {
     avoid_materialised();
     micro_batch();
     shard_over_existing_ranks();
+    tensor_ranks_of_existing_devices();
     recompute();
     stream_from_host();
     if (on_device(s_)) offload();
@@ -118,6 +120,31 @@ class ChangeProposer {
                           fmt::format("{1} sharded over the {0} data ranks", ranks, kShared[3]),
                           zero3_gather_cost(s_),
                           "50 % more network traffic"}});
+  }
+
+  /// Tensor parallelism over devices that are data ranks now: the number of devices stays. Each step trains
+  /// the same number of sequences, since the remaining data ranks accumulate more of them. Tensor parallelism
+  /// ends at 8, the size of a node in which devices have fast links. Not falling: gradients that are
+  /// accumulated may need a buffer.
+  void tensor_ranks_of_existing_devices() {
+    // About what `search` computes for doubling tensor parallelism within a node.
+    constexpr double kCostOfDoubling = 0.1;
+    std::vector<CandidateChange> changes;
+    const Parallelism& p = r_.parallel;
+    for (std::uint32_t n = 2; p.tensor * n <= 8 && p.data % n == 0; n *= 2) {
+      if (c_.model.heads % (p.tensor * n) || (p.data / n) % p.expert) continue;
+      Settings settings = {{"parallel.tensor", text(p.tensor * n)}};
+      if (trains(r_) && !p.sequence) settings.push_back({"parallel.sequence", "true"});
+      settings.push_back({"parallel.data", text(p.data / n)});
+      if (trains(r_)) settings.push_back({"train.grad_accum", text(std::uint64_t{r_.accumulate} * n)});
+      changes.push_back({std::move(settings),
+                         fmt::format("{}-way tensor parallelism and {} on the same {} devices", p.tensor * n,
+                                     plural(p.data / n, "data rank"), devices_of(r_)),
+                         kCostOfDoubling * (1 + double(changes.size())),
+                         trains(r_) ? "the same update; more network traffic within each layer"
+                                    : "fewer answers at the same time"});
+    }
+    if (on_device(s_)) add(Price::kTime, std::move(changes), false);
   }
 
   /// 3 % and 33 %: the share of a step's arithmetic that is executed again. "auto" is not proposed, as it is

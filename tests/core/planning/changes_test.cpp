@@ -175,6 +175,44 @@ BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_per_step_and_have_valid_values) 
   BOOST_TEST(all > 40u);
 }
 
+BOOST_AUTO_TEST_CASE(tensor_ranks_are_proposed_within_the_same_devices) {
+  const auto proposed = [](std::vector<runfile::Override> settings) {
+    settings.push_back({"model.preset", "llama-3-8b"});
+    settings.push_back({"memory.device", "h100-80gb"});
+    const runfile::RunConfig c = runfile::load_run({}, settings);
+    Strings out;
+    for (const planning::CandidateSeries& f :
+         planning::propose_changes({c, Tier::kDevice, "", 80'000'000'000, 1000000, 1000000}))
+      for (const planning::CandidateChange& r : f.changes) {
+        if (f.price == planning::Price::kHardware || r.settings.front().key != "parallel.tensor") continue;
+        out.push_back(planning::format_as_run_file(r.settings));
+        std::vector<runfile::Override> with = settings;
+        with.insert(with.end(), r.settings.begin(), r.settings.end());
+        const runfile::RunConfig changed = runfile::load_run({}, with);
+        BOOST_TEST(planning::devices_of(changed.run) == planning::devices_of(c.run));
+        if (c.run.mode != RunMode::kInference)
+          BOOST_TEST(changed.run.tokens_per_step() * changed.run.parallel.data ==
+                     c.run.tokens_per_step() * c.run.parallel.data);
+      }
+    return out;
+  };
+  BOOST_TEST(
+      proposed({{"parallel.data", "4"}, {"train.grad_accum", "3"}}) ==
+          (Strings{
+              "parallel.tensor = 2, parallel.sequence = true, parallel.data = 2, train.grad_accum = 6",
+              "parallel.tensor = 4, parallel.sequence = true, parallel.data = 1, train.grad_accum = 12"}),
+      boost::test_tools::per_element());
+  // At most eight ranks, one node; an odd number of data ranks cannot be halved.
+  BOOST_TEST(proposed({{"parallel.data", "4"}, {"parallel.tensor", "4"}, {"parallel.sequence", "true"}}) ==
+                 (Strings{"parallel.tensor = 8, parallel.data = 2, train.grad_accum = 2"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(proposed({{"parallel.data", "3"}}).empty());
+  BOOST_TEST(proposed({}).empty());
+  BOOST_TEST(proposed({{"parallel.data", "2"}, {"plan.mode", "inference"}}) ==
+                 (Strings{"parallel.tensor = 2, parallel.data = 1"}),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(other_devices_are_of_the_same_vendor) {
   const auto vendors = [](const char* device) {
     const runfile::RunConfig c = runfile::load_run({}, {{"memory.device", device}});

@@ -80,6 +80,17 @@ const fs::path kConfigs = fs::path(TRAINHOST_SOURCE_DIR) / "../shared/data/hf_co
 
 BOOST_AUTO_TEST_SUITE(answers)
 
+BOOST_AUTO_TEST_CASE(tensor_parallelism_on_the_same_devices_comes_before_more_devices) {
+  const std::vector<std::string> arguments = {"--model=llama-3-8b", "--for=megatron", "--device=h100-80gb"},
+                                 sets = {"parallel.data=8", "parallel.zero=1", "data.seq_len=8192"};
+  const Json j = plan_json(arguments, sets);
+  BOOST_REQUIRE(j["changes"].size() >= 2u);
+  BOOST_TEST(j["changes"][0]["set"] == Json({"parallel.tensor=2", "parallel.sequence=true", "parallel.data=4",
+                                             "train.grad_accum=2"}),
+             j["changes"].dump());
+  changes_fit(arguments, sets, j, 2);
+}
+
 BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_applied) {
   const std::vector<std::string> arguments = {"--model=llama-3-8b", "--device=h100-80gb"},
                                  sets = {"plugin.cuda.mode=resident", "train.micro_batch=32",
