@@ -29,6 +29,8 @@ void require_writable(std::string_view option, const fs::path& file, std::string
   if (fs::exists(file, ec) && !fs::is_regular_file(file, ec)) throw rejected("it is not a regular file");
   if (fs::exists(file, ec) && ::access(file.c_str(), W_OK) != 0) throw rejected("it is write-protected");
   const fs::path dir = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  if (!fs::exists(dir, ec))
+    throw rejected(fmt::format("the directory '{}' does not exist", escaped(dir.string(), 4096)));
   if (!fs::is_directory(dir, ec))
     throw rejected(fmt::format("'{}' is not a directory", escaped(dir.string(), 4096)));
   if (::access(dir.c_str(), W_OK | X_OK) != 0)

@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(output_files_replace_regular_files_only_and_completely) {
                                                     {dir / "..", "not a file name"},
                                                     {dir / "sub", "it is a directory"},
                                                     {dir / "pipe", "it is not a regular file"},
-                                                    {dir / "absent/x", "is not a directory"},
+                                                    {dir / "absent/x", "does not exist"},
                                                     {dir / "old/x", "is not a directory"}};
   for (const auto& [file, why] : cases)
     BOOST_TEST(says(message_of([&] { write_output("--html", file, "text", "--html plan.html"); }), why),

@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_pl
   tmp.write("plain", "x");
   for (const auto& [file, why] : {std::pair{std::string("."), "this is not a file name"},
                                   {tmp.path().string(), "it is a directory"},
-                                  {"missing/p.html", "is not a directory"},
+                                  {"missing/p.html", "the directory 'missing' does not exist"},
                                   {"plain/p.html", "is not a directory"},
                                   {"/dev/null", "not a regular file"}})
     for (const char* option : {"--html", "--csv", "--svg", "--png"}) {

@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_so_far) {
 BOOST_AUTO_TEST_CASE(a_trace_file_that_cannot_be_written_is_rejected_before_training) {
   TemporaryDirectory tmp;
   tmp.write("plain", "");
-  check_rejected(tmp.path(), {"--profile", (tmp.path() / "missing/t.json").string()}, "is not a directory");
+  check_rejected(tmp.path(), {"--profile", (tmp.path() / "missing/t.json").string()}, "does not exist");
   check_rejected(tmp.path(), {"--profile", (tmp.path() / "plain/t.json").string()}, "is not a directory");
   check_rejected(tmp.path(), {"--profile", tmp.path().string()}, "it is a directory");
   check_rejected(tmp.path(), {"--profile", tmp.path().string() + "/"}, "this is not a file name");
