@@ -64,6 +64,29 @@ fs::path plugin_file(const PluginsCheckArguments& a) {
                     "give a file, or an id that trainhost plugins list prints");
 }
 
+/// Whether the file is no shared library at all, for example a text. False where it cannot be read.
+bool is_other_file(const fs::path& file) {
+  constexpr std::string_view kElfMagic(
+      "\x7f"
+      "ELF",
+      4);
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return false;
+  std::ifstream in(file, std::ios::binary);
+  std::string begin(kElfMagic.size(), '\0');
+  if (!in) return false;
+  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return !in.bad() && begin != kElfMagic;
+}
+
+/// The one error of such a file, in place of a list of checks that were skipped.
+Error not_a_plugin(const PluginsCheckArguments& a) {
+  return Error(Exit::kFalsified,
+               fmt::format("'{}' is not a plugin: it is no shared library", escaped(a.plugin, 4096)),
+               "give the .so file that the linker writes with -shared; trainhost plugins check --explain "
+               "C-003 prints the rule");
+}
+
 /// Sets the estimator that others are compared with, if it is installed.
 void find_references(const PluginsCheckArguments& a, plugin_validator::Settings& s) {
   const auto registry = quiet_registry(a.plugin_path);
@@ -127,15 +150,27 @@ Exit run(const PluginsCheckArguments& a) {
   const bool json_on_stdout = a.json && (a.json->empty() || *a.json == "-");
   // stdout must be one JSON document, so text for people goes to stderr.
   std::FILE* text_output = json_on_stdout ? stderr : stdout;
+  // Its lines are kept until it is known whether the check of the file format was among those to run.
+  const bool other_file = !a.verbose && is_other_file(s.file);
+  std::string lines;
+  bool not_elf = false;
   const plugin_validator::Report r = plugin_validator::run_checks(s, [&](const plugin_validator::Result& x) {
+    if (other_file) {
+      lines += plugin_validator::line_of(x, a.verbose);
+      not_elf = not_elf || (x.check->id == std::string_view("C-003") &&
+                            x.verdict.outcome == plugin_validator::Outcome::kFail);
+      return;
+    }
     fmt::print(text_output, "{}", plugin_validator::line_of(x, a.verbose));
     // Each line at once: a check may take seconds, and the next one may end the process.
     std::fflush(text_output);
   });
-  if (!a.quiet) fmt::print(text_output, "{}", plugin_validator::summary_of(r));
+  if (!not_elf) fmt::print(text_output, "{}", lines);
+  if (!a.quiet && !not_elf) fmt::print(text_output, "{}", plugin_validator::summary_of(r));
   if (json_on_stdout) fmt::print("{}", plugin_validator::json_of(r));
   if (a.json && !json_on_stdout) write_text(*a.json, plugin_validator::json_of(r));
   if (!a.junit.empty()) write_text(a.junit, plugin_validator::junit_of(r));
+  if (not_elf) throw not_a_plugin(a);
   return r.all_passed() ? Exit::kDone : Exit::kFalsified;
 }
 

@@ -1,6 +1,7 @@
 // Mistakes on the command line, in files and in folders: each has a fixed exit code, location and suggestion.
 // Mistakes inside run files and configs are tested in tests/core/runfile.
 #include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
 
 #include <sys/stat.h>
 
@@ -137,7 +138,7 @@ const std::vector<Mistake>& mistakes() {
        {"model.path: ", "no config.json"}},
       {"fine-tuning without data", {"finetune", "plugins"}, 2, {"DATA"}},
       {"folder as the file of init", {"init", "plugins"}, 2, {"plugins is a folder: expected a file"}},
-      {"folder as a framework's file", {"plan", "--from", "plugins"}, 2, {"--from: file: ", "is a folder"}},
+      {"folder as a framework's file", {"plan", "--from", "plugins"}, 2, {"--from: 'plugins' is a folder"}},
       {"--set with a wrong type", train_with({"train.steps=many"}), 2, {"train.steps", "many"}},
       {"steps that are not a number", {"train", "--steps", "ten"}, 2, {"train.steps", "ten"}},
       {"negative steps", {"train", "--steps", "-3"}, 2, {"train.steps", "-3"}},
@@ -383,6 +384,62 @@ BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason) {
   BOOST_TEST(r.code == 0, r.err);
   for (const char* part : {"words.so", "cut.so", "rejected", "cpu", "ok"})
     BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_rejected_plugin_in_a_folder_that_the_user_named_is_reported_once) {
+  TemporaryDirectory t;
+  write_broken_files(t);
+  const std::string folder = (t.path() / "plugins").string();
+  const auto lines = [&](const std::string& err) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = err.find("/words.so is not used: ", at)) != err.npos; ++at) ++n;
+    return n;
+  };
+  const Outcome r = run_program({"plan", "--backend=cpu", "--plugin-path", folder});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(lines(r.err) == 1u, r.err);
+  BOOST_TEST(r.err.find("trainhost: the plugin ") == 0u, r.err);
+  BOOST_TEST(r.err.find("it does not begin with the ELF magic number (") != r.err.npos, r.err);
+  BOOST_TEST(
+      lines(run_program({"plan", "--backend=cpu", "--set", "plugins.path=[\"" + folder + "\"]"}).err) == 1u);
+  BOOST_TEST(run_program({"plan", "--backend=cpu", "-q", "--plugin-path", folder}).err == "");
+  BOOST_TEST(run_program({"plugins", "list", "--plugin-path", folder}).err == "");  // it is in the list
+  RunOptions o;
+  o.environment["TRAINHOST_PLUGIN_PATH"] = folder;
+  BOOST_TEST(lines(run_program({"plan", "--backend=cpu"}, o).err) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(the_check_of_a_file_that_is_no_plugin_prints_one_error) {
+  TemporaryDirectory t;
+  t.write("notes.txt", "hello");
+  RunOptions o;
+  o.directory = t.path();
+  const Outcome r = run_program({"plugins", "check", "notes.txt"}, o);
+  BOOST_TEST(r.code == 5);
+  BOOST_TEST(r.out == "");
+  BOOST_TEST(r.err ==
+                 "trainhost: 'notes.txt' is not a plugin: it is no shared library (give the .so file that "
+                 "the linker writes with -shared; trainhost plugins check --explain C-003 prints the rule)\n",
+             r.err);
+  // The report keeps its form, and so do the lines of all checks.
+  const Outcome json = run_program({"plugins", "check", "notes.txt", "--json"}, o);
+  BOOST_TEST(json.code == 5);
+  BOOST_TEST(nlohmann::json::parse(json.out)["failed"] == 1);
+  BOOST_TEST(run_program({"plugins", "check", "notes.txt", "-v"}, o).out.find("C-003") != std::string::npos);
+  const Outcome other = run_program({"plugins", "check", "notes.txt", "--only", "C-001"}, o);
+  BOOST_TEST(other.out.find("notes.txt: 1 passed") != std::string::npos, other.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_snapshot_in_a_folder_that_does_not_exist_is_rejected_before_training) {
+  TemporaryDirectory t;
+  RunOptions o;
+  o.directory = t.path();
+  for (const char* command : {"train", "plan"}) {
+    const Outcome r = run_program({command, "--memory-snapshot", "missing/x"}, o);
+    BOOST_TEST(r.code == 2);
+    BOOST_TEST(r.err.find("'missing/x': the directory 'missing' does not exist") != r.err.npos, r.err);
+  }
+  BOOST_TEST(fs::is_empty(t.path()));
 }
 
 BOOST_AUTO_TEST_CASE(the_description_of_a_rejected_plugin_has_stage_code_and_hint_but_no_empty_fields) {
