@@ -207,6 +207,27 @@ runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfi
   return load_complete(a, more, open, true);
 }
 
+/// Reports the rejected plugins in folders that the user named, each once per process: a user who names a
+/// folder expects that its plugins are used. Duplicates are reported by the registry.
+static void report_rejected_plugins(const std::vector<std::filesystem::path>& folders,
+                                    const plugin::Registry& registry) {
+  static std::set<std::filesystem::path> reported;
+  // A candidate has the file that a symbolic link in the folder leads to.
+  std::set<std::filesystem::path> files;
+  std::error_code ec;
+  for (const std::filesystem::path& folder : folders)
+    for (std::filesystem::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec)) {
+      std::error_code unresolved;
+      const std::filesystem::path file = std::filesystem::canonical(it->path(), unresolved);
+      files.insert(unresolved ? it->path() : file);
+    }
+  for (const plugin::Candidate& c : registry.candidates())
+    if (c.status == plugin::Status::kRejected && c.code != "duplicate_id" && files.contains(c.file) &&
+        reported.insert(c.file).second)
+      write_stderr(fmt::format("trainhost: the plugin {} is not used: {}{}\n", escaped(c.file.string(), 4096),
+                               c.reason, c.hint.empty() ? "" : " (" + c.hint + ")"));
+}
+
 std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c,
                                                 std::uint32_t threads) {
   std::vector<std::filesystem::path> from_options(a.plugin_path.begin(), a.plugin_path.end());
@@ -240,6 +261,11 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
     if (f != plugin::program_folder()) host.allow_in.push_back(f);
   auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
   r->scan();
+  // Without a run the command is about plugins and lists them itself.
+  if (c && !a.quiet) {
+    from_options.insert(from_options.end(), c->plugin_path.begin(), c->plugin_path.end());
+    report_rejected_plugins(from_options, *r);
+  }
   // After the scan: both compare the run file with the plugins that exist.
   if (c) planning::validate_plugin_options(*c, *r), planning::validate_backend_order(*c, *r);
   return r;
