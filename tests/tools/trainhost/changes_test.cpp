@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_applied) {
   BOOST_TEST(j["estimates"][0]["fits"] == false);
   changes_fit(arguments, sets, j, 3);
   const std::string text = plan(arguments, sets).out;
-  BOOST_TEST(text.find("Any one of these changes makes it fit:") != std::string::npos, text);
+  BOOST_TEST(text.find("Any one of these makes it fit:") != std::string::npos, text);
 }
 
 BOOST_AUTO_TEST_CASE(changes_of_a_run_in_pytorch_fit_when_applied) {
