@@ -41,8 +41,7 @@ void v1_distribution(Job& job, const Entry& e) {
   if (name == "fsdp2")
     job.not_modelled =
         "its units (each module with an adapter; embedding, layers, the rest) reduce in f32; planned as "
-        "accelerate "
-        "prepares them";
+        "accelerate prepares them";
 }
 
 constexpr const char* kBatching = "several sequences in one row, or as many as a number of tokens allows";
@@ -89,15 +88,12 @@ constexpr Rule kV1[] = {
 /// Data, sampling, saving, and where weights are loaded.
 constexpr const char* kV1WithoutEffect =
     "cp_mode dist_config.cp_mode dist_config.dcp_path dist_config.pin_memory dist_config.timeout "
-    "eval_dataset "
-    "full_determinism init_config.* kernel_config.include_kernels learning_rate logging_steps "
-    "lr_scheduler_config.* "
-    "max_grad_norm max_new_tokens max_steps num_train_epochs output_dir peft_config.adapter_name_or_path "
-    "peft_config.export_* peft_config.infer_dtype peft_config.use_rslora resume_from_checkpoint "
-    "sample_backend "
-    "save_ckpt_as_hf save_epochs save_steps save_total_limit seed template train_dataset trust_remote_code "
-    "batching_workers peft_config quant_config dist_config kernel_config init_config optim_config "
-    "lr_scheduler_config";
+    "eval_dataset full_determinism init_config.* kernel_config.include_kernels learning_rate "
+    "logging_steps lr_scheduler_config.* max_grad_norm max_new_tokens max_steps num_train_epochs "
+    "output_dir peft_config.adapter_name_or_path peft_config.export_* peft_config.infer_dtype "
+    "peft_config.use_rslora resume_from_checkpoint sample_backend save_ckpt_as_hf save_epochs "
+    "save_steps save_total_limit seed template train_dataset trust_remote_code batching_workers "
+    "peft_config quant_config dist_config kernel_config init_config optim_config lr_scheduler_config";
 
 constexpr const char* kDefault = "default of LLaMA-Factory v1";
 
@@ -110,7 +106,7 @@ void v1_types(Job& job) {
       dist ? "default of LLaMA-Factory v1 (bf16)" : "no autocast in LLaMA-Factory v1 without dist_config";
   job.set_default("train.precision", type, source);
   if (job.find(kAdapters)) {
-    // dtype "auto": that of the checkpoint, which is bf16 for all models of the last years.
+    // dtype "auto": that of the checkpoint, which is taken to be bf16.
     if (!job.find("lora.base")) job.set_default("lora.base", "bf16", "dtype of the checkpoint (\"auto\")");
     return;
   }

@@ -84,8 +84,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {memory.prefill_chunk != 0, "plan.prefill_chunk", n(memory.prefill_chunk)},
       {r.parallel.first_stage_layers != 0, "plan.first_stage_layers", n(r.parallel.first_stage_layers)},
       {r.parallel.last_stage_layers != 0, "plan.last_stage_layers", n(r.parallel.last_stage_layers)},
-      // Adapters are trained: of matrices of the layers, over weights in the type of the run
-      // or (RunMode::kQlora) in NF4.
+      // Adapters are trained over weights in the type of the run or (RunMode::kQlora) in NF4.
       {memory.frozen != DType::kNone && memory.frozen != r.weight && !nf4, "lora.base", type(memory.frozen)},
       {memory.double_quantized && !nf4, "lora.double_quant", "true"},
       {memory.dora && !adapts, "lora.dora", "true"},

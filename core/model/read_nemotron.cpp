@@ -24,15 +24,16 @@ std::vector<std::string> read_blocks(ConfigFields& f) {
   }
   const char* field = f.given("layers_block_type") ? "layers_block_type" : "layer_types";
   if (types.empty() && !f.given(field))
-    f.fail("hybrid_override_pattern", "is missing", "it or layers_block_type has the kind of each layer");
+    f.fail("hybrid_override_pattern", "is missing", "set it, or layers_block_type: the kind of each layer");
   if (types.empty())
     types = read_layer_types(f, field, static_cast<std::uint32_t>(f.texts(field).size()),
                              {"linear_attention", "full_attention", "mlp", "moe"}, nullptr);
   for (const char* unused : {"layers_block_type", "layer_types"}) f.mark_as_read(unused);
   const std::uint32_t stated = f.number({"num_hidden_layers"}, 0);
   if (stated && stated != types.size())
-    f.fail("num_hidden_layers", "= " + std::to_string(stated) + ", but the kinds of " +
-                                    std::to_string(types.size()) + " layers follow");
+    f.fail("num_hidden_layers", "= " + std::to_string(stated) + ", but " +
+                                    (pattern.empty() ? field : "hybrid_override_pattern") +
+                                    " has the kinds of " + std::to_string(types.size()));
   return types;
 }
 

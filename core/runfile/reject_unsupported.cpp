@@ -36,9 +36,8 @@ void reject_unsupported(const RunConfig& c) {
   if (!b) return;
   if (b.key.starts_with("lora."))
     reject_setting(c, b.key,
-                   fmt::format("{} = {} can be planned, but not trained: adapters are trained "
-                               "on matrices of the layers, over weights in the type of train.precision or in "
-                               "NF4",
+                   fmt::format("{} = {} can be planned, but not trained: adapters are trained over "
+                               "weights in the type of train.precision or in NF4",
                                b.key, b.value),
                    "remove the key, or use `trainhost plan`");
   if (b.key == "parallel.zero")

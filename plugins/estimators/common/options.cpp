@@ -26,8 +26,9 @@ Options::Options(const th_host* host, std::string plugin)
               std::move(plugin)) {}
 
 void Options::wrong(const char* key, const std::string& value, const std::string& expected) const {
-  throw abi::StatusError(
-      TH_E_ARG, "plugin." + plugin_ + "." + key + " = " + escaped(value, 60) + ": expected " + expected);
+  // The host passes `framework` with the keys of [plan].
+  const std::string table = text_("framework") ? "plan" : "plugin." + plugin_;
+  throw abi::StatusError(TH_E_ARG, table + "." + key + " = " + escaped(value, 60) + ": expected " + expected);
 }
 
 std::optional<std::string> Options::text(const char* key) const {

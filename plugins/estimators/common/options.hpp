@@ -1,5 +1,5 @@
-// Reads typed values from a plugin's [plugin.NAME] table of the run file. Errors name the key, the value and
-// what was expected. Has no defaults: an absent key gives nullopt.
+// Reads typed values from a plugin's [plugin.NAME] table of the run file, or those of [plan] that the host
+// passes to estimators of a framework. Errors name the key, the value and what was expected. Has no defaults: an absent key gives nullopt.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -173,7 +173,8 @@ void set_trainer_loss(const model::Architecture& a, const RunSpec& r, const Opti
     reject("the loss of format v1 of LLaMA-Factory with another loss", "its Trainer needs the logits",
            "leave plan.cross_entropy out");
   if (a.family == "gpt2" || s.int8)
-    reject("format v1 of LLaMA-Factory with this model", "its loss was not compared with PyTorch");
+    reject("format v1 of LLaMA-Factory with " + std::string(s.int8 ? "8-bit weights" : "GPT-2"),
+           "its loss was not compared with PyTorch");
   if (r.parallel.zero) {
     notes.push_back(
         "The second loss of format v1 of LLaMA-Factory is not counted: with sharded weights it was not "

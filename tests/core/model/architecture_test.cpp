@@ -332,7 +332,7 @@ BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
              "hybrid_override_pattern has 'X': expected M (Mamba), * (attention), - (MLP) or E (experts)");
   BOOST_TEST(rejected(config("nemotron_h")) == "hybrid_override_pattern is missing");
   BOOST_TEST(rejected(config("nemotron_h", R"(, "hybrid_override_pattern": "--")")) ==
-             "num_hidden_layers = 6, but the kinds of 2 layers follow");
+             "num_hidden_layers = 6, but hybrid_override_pattern has the kinds of 2");
   BOOST_TEST(rejected(config("nemotron_h", R"(, "hybrid_override_pattern": "MMMMMM", "n_groups": 3)")) ==
              "n_groups = 3 does not divide mamba_num_heads = 128");
   BOOST_TEST(rejected(config("qwen3_5_text", R"(, "layer_types": ["sliding_attention"])")) ==

@@ -288,7 +288,7 @@ const Mistake kInRunFiles[] = {
     {"[plan]\nframework = \"transformers\"\n[lora]\ntargets = [\"lm_head\"]\nrank_pattern = [\"lm_head = 4\"]\n", {},
      "run.toml:5:16: the adapter of lm_head has rank 4, but --for transformers plans it with that of the run only, 8 (remove its rank, or plan with --for trainhost)"},
     {"[lora]\nbase = \"int8\"\n", {},
-     "run.toml:2:8: lora.base = \"int8\" can be planned, but not trained: adapters are trained on matrices of the layers, over weights in the type of train.precision or in NF4 (remove the key, or use `trainhost plan`)"},
+     "run.toml:2:8: lora.base = \"int8\" can be planned, but not trained: adapters are trained over weights in the type of train.precision or in NF4 (remove the key, or use `trainhost plan`)"},
     {"[lora]\nrslora = 1\n", {},
      "run.toml:2:10: lora.rslora = 1: expected true or false, got a whole number"},
     {"[output]\nkeep = 0\n", {},

@@ -242,6 +242,12 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_descr
                                    {"runtime", "much"}})
     BOOST_CHECK_EXCEPTION(estimate(mixed_precision(), {{key, value}}), tp::PluginError,
                           [](const tp::PluginError& e) { return e.status() != "unsupported"; });
+  // By the key of the run file.
+  BOOST_CHECK_EXCEPTION(
+      estimate(mixed_precision(), {{"framework", "torchtitan"}, {"framework_version", "0.9"}}),
+      tp::PluginError, [](const tp::PluginError& e) {
+        return std::string(e.what()).starts_with("plan.framework_version = 0.9: expected 0.0, 0.1 or 0.2");
+      });
 }
 
 BOOST_AUTO_TEST_SUITE_END()
