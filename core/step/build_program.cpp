@@ -23,8 +23,9 @@ namespace {
 
 void require_supported_family(const ModelSpec& m) {
   if (!trainable_family(m.family))
-    throw usage_error("model_type = \"" + escaped(m.family) + "\" cannot be trained",
-                      "families that can be trained: llama, mistral, qwen2, qwen3");
+    throw usage_error(
+        "model_type = \"" + escaped(m.family) + "\" cannot be trained",
+        "families that can be trained: llama, mistral, qwen2, qwen3; others can be planned: trainhost plan");
 }
 
 void require_positive(const char* key, std::uint64_t value) {
