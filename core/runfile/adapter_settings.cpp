@@ -109,11 +109,12 @@ bool trains_outside_layers(const Settings& s, const RunConfig& c) {
 void require_rank_of_run(const Settings& s, const RunConfig& c, const char* module) {
   const std::uint32_t rank = size_of_adapter(c.run, module).rank;
   if (rank == c.run.lora_rank) return;
-  const char* key = s.given("lora.rank_pattern") ? "lora.rank_pattern" : "model.adapter";
+  const char* key = c.adapter ? "model.adapter" : "lora.rank_pattern";
   throw usage_error(
       fmt::format("the adapter of {} has rank {}, but --for {} plans it with that of the run only, {}",
                   module, rank, escaped(s.text("plan.framework"), 80), c.run.lora_rank),
-      "remove its rank, or plan with --for trainhost", s.where(key));
+      c.adapter ? "plan with --for trainhost" : "remove its rank, or plan with --for trainhost",
+      s.where(key));
 }
 
 /// Of a run of another framework: adapters of matrices outside the layers as planners know them, without bits
