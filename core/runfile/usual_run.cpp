@@ -41,7 +41,8 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
       s.given("memory.device") ? find_device_preset(s.text("memory.device")) : nullptr;
   const char* half = device && device->bf16_tflops == 0 && device->fp16_tflops > 0 ? "fp16" : "bf16";
   if (usual || adapts(s)) assume("train.precision", text_value(half));
-  const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  if (framework == "trainhost") framework.clear();  // as if it were not given
   if ((framework == "fsdp2" || framework == "torchtitan" || framework == "torchtune" ||
        framework == "litgpt") &&
       u32(s, "parallel.data") > 1) {

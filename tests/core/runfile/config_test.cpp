@@ -457,6 +457,12 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST(assumed_keys(given) == std::vector<std::string>{"data.seq_len"},
              boost::test_tools::per_element());
   BOOST_TEST(load_run({}).assumed.empty());
+  // --for trainhost is the default, also for the defaults of its optimizers.
+  const std::vector<Override> lion{{"optimizer.name", "lion", "--set"}};
+  const std::vector<Override> named{lion[0], {"plan.framework", "trainhost", "--for"}};
+  BOOST_TEST(assumed_keys(load_run({}, lion)).size() == 3u);
+  BOOST_TEST(assumed_keys(load_run({}, named)) == assumed_keys(load_run({}, lion)),
+             boost::test_tools::per_element());
   const std::vector<Override> fsdp = {{"plan.framework", "fsdp2"}, {"parallel.data", "8"}};
   BOOST_TEST(load_run({}, fsdp).run.parallel.zero == 3u);
   BOOST_TEST(assumed_keys(load_run({}, fsdp)) == std::vector<std::string>{"parallel.zero"},
