@@ -251,6 +251,11 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     const model::Architecture a = model::from_model(model);
     parallel::validate(a, run);
     MemoryReport report = parallel::report(a, run);
+    // A stage of several may have none.
+    if (trains_adapters(run) && run.parallel.pipeline == 1 &&
+        report.component_bytes(Component::kAdapters) == 0)
+      throw usage_error("lora.targets: no matrix of the model has an adapter",
+                        "name matrices that the model has: lora.targets = [\"all-linear\"]");
     if (p && traits.tier == Tier::kHost) move_to_host(report);
     if (const auto bytes = given.count("runtime")) set_runtime(report, *bytes);
     if (trains_with_torch_optim(framework) && run.mode != RunMode::kInference) bound_step_of_torch(report);

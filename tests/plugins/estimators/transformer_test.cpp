@@ -156,8 +156,15 @@ BOOST_AUTO_TEST_CASE(a_model_with_linear_attention_has_a_note_on_its_kernels_and
   BOOST_TEST(has_note(plan(hybrid, r), "kernels of flash-linear-attention"));
   BOOST_TEST(!has_note(plan(llama_7b(), r), "kernels of flash-linear-attention"));
   BOOST_TEST(!has_note(plan(hybrid, r), "not among the targets of adapters"));
-  r.mode = RunMode::kLora, r.lora_rank = 8;
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
   BOOST_TEST(has_note(plan(hybrid, r), "not among the targets of adapters"));
+  // Nemotron-H has MLPs without gates.
+  const ModelSpec& plain = *model::find_planned_preset("nemotron-nano-9b-v2");
+  BOOST_TEST(plan(plain, r).component_bytes(Component::kAdapters) > 0u);
+  r.lora_targets = 16;  // gate_proj
+  BOOST_CHECK_EXCEPTION(plan(plain, r), tp::PluginError, [](const tp::PluginError& e) {
+    return std::string(e.what()).starts_with("lora.targets: no matrix of the model has an adapter");
+  });
   r = {}, r.mode = RunMode::kInference;
   BOOST_TEST(!has_note(plan(hybrid, r), "kernels of flash-linear-attention"));
 }
