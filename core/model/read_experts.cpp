@@ -96,17 +96,21 @@ Attention read_latent_attention(ConfigFields& f) {
   return at;
 }
 
+/// Layers of which each has experts, and a window if the config states one.
+void append_routed(ConfigFields& f, Architecture& a, const Layer& l) {
+  const auto every = [](std::uint32_t) { return true; };
+  const Experts experts =
+      read_routed_experts(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
+  const std::uint32_t window = read_window(f, 0);
+  append_mixed(a, l, {}, experts, read_windows(f, read_layer_count(f), window, every), every);
+}
+
 }  // namespace
 
 Architecture read_mixtral(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);
   const Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8})};
-  const Experts experts =
-      read_routed_experts(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
-  const std::uint32_t window = read_window(f, 0);
-  append_mixed(a, l, {}, experts,
-               read_windows(f, read_layer_count(f), window, [](std::uint32_t) { return true; }),
-               [](std::uint32_t) { return true; });
+  append_routed(f, a, l);
   return a;
 }
 
@@ -116,12 +120,7 @@ Architecture read_phimoe(ConfigFields& f) {
   a.final_norm = NormKind::kLayer, a.head_bias = f.flag({"lm_head_bias"}, false);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8}), .norm = NormKind::kLayer};
   set_all_biases(l.attention, f.flag({"attention_bias"}, false));
-  const Experts experts =
-      read_routed_experts(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
-  const std::uint32_t window = read_window(f, 0);
-  append_mixed(a, l, {}, experts,
-               read_windows(f, read_layer_count(f), window, [](std::uint32_t) { return true; }),
-               [](std::uint32_t) { return true; });
+  append_routed(f, a, l);
   return a;
 }
 

@@ -1,0 +1,127 @@
+// LM head and loss of a Decoder: those of transformers, of the Trainer in LLaMA-Factory's format v1, and
+// fused with the head by Liger or Cut Cross Entropy. C++ variables are those of the Python functions, because
+// the time at which they end decides what exists at the peak. Hidden states: decoder.cpp.
+#include <utility>
+
+#include "core/frameworks/cut_loss.hpp"
+#include "core/frameworks/decoder.hpp"
+#include "core/frameworks/liger.hpp"
+
+namespace trainhost::frameworks {
+
+Tensor Decoder::loss_of_model() {
+  // LlamaForCausalLM.forward() and ForCausalLMLoss().
+  if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
+  const AutocastScope autocast(t_, s_.autocast);
+  t_.module = "";
+  // `x` (hidden_states) and `logits` are variables: both exist until the loss has been computed.
+  Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
+  if (s_.liger.loss) return liger_loss_of(x);
+  if (s_.cut_loss) return cut_loss_of(x);
+  t_.module = "lm_head";
+  if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  Tensor logits = module("lm_head", x, [this](const Tensor& states) {
+    return linear(t_, states, a_.tied ? embedding_ : head_);
+  });
+  if (fsdp_) fsdp_->after_forward(Fsdp::kLast, logits);
+  t_.in_loss = true;
+  // final_logit_softcapping: three results [B, S, V] in a row, of which tanh() saves its own.
+  if (granite_) logits = div_number(t_, logits);  // logits_scaling
+  if (a_.family == "gemma2") {
+    logits = div_number(t_, logits);
+    logits = tanh(t_, logits);
+    logits = mul_number(t_, logits);
+  }
+  t_.module = "loss";
+  Tensor result;
+  {
+    // logits.float(): log_softmax() keeps f32 log-probabilities [N, V]; the narrow logits are not saved.
+    const Tensor wide = to(t_, logits, Element::kF32);
+    // pad(labels, (0, 1)): the labels move by one token, not the logits, so that these need no copy.
+    const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
+    // labels[..., 1:].contiguous(), which is a view of a single row.
+    const Tensor targets =
+        batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
+    const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
+    result = cross_entropy(t_, flat, targets);
+  }
+  if (s_.trainer_loss) {
+    // The function of the model has returned: its result keeps the logits and the loss.
+    x.reset();
+    result = trainer_loss_of(std::move(logits), std::move(result));
+  }
+  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, result);
+  // MixedPrecisionPolicy.output_dtype of the root unit.
+  if (s_.fsdp.casts_output) result = to(t_, result, s_.weights);
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return result;
+}
+
+Tensor Decoder::trainer_loss_of(Tensor logits, Tensor loss) {
+  // BaseTrainer.compute_log_probs(): the labels are an argument of the model too, so that two losses exist.
+  // The logits move by one token, which copies them unless there is one row.
+  const auto vocab = static_cast<std::int64_t>(a_.vocab);
+  Tensor log_probabilities;
+  {
+    // Attributes of `outputs`, which exist until the function returns.
+    const Tensor model_logits = std::move(logits), model_loss = std::move(loss);
+    const Tensor wide = to(t_, model_logits, Element::kF32);
+    const Tensor labels =
+        batch_ == 1 ? ids_ : t_.make({batch_ * (sequence_ - 1)}, Element::kI64, "labels, without the first");
+    const Tensor shifted = contiguous(t_, slice(t_, wide, 1, sequence_ - 1));
+    const Tensor rows = view(t_, shifted, {batch_ * (sequence_ - 1), vocab});
+    log_probabilities = neg(t_, cross_entropy_of_rows(t_, rows, labels));
+  }
+  // SFTTrainer.compute_loss(): weights of the tokens. BaseTrainer.fit() scales it by counts of tokens.
+  const Tensor weights =
+      t_.alias(loss_weights_, Shape{batch_ * sequence_}.sliced(0, batch_ * (sequence_ - 1)));
+  Tensor total = sum_of_all(t_, mul(t_, neg(t_, log_probabilities), weights));
+  const auto sum_of_weights = [&] { return t_.make({}, Element::kF32, "sum of weights"); };
+  Tensor divisor = sum_of_weights();
+  divisor = sum_of_weights();
+  total = divide(t_, total, divisor);
+  divisor.reset();
+  return div_number(t_, mul_number(t_, mul_number(t_, total)));
+}
+
+Tensor Decoder::liger_loss_of(const Tensor& x) {
+  // lce_forward() and LigerForCausalLMLoss(), whose variables `labels` and `shift_labels` are two tensors.
+  t_.in_loss = true;
+  t_.module = "loss";
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
+  const Tensor labels =
+      batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
+  const Tensor rows = view(t_, x, {batch_ * sequence_, hidden_});
+  const Tensor& head = a_.tied ? embedding_ : head_;
+  if (zero3_) zero3_->read(head, "");  // outside of its module
+  Tensor loss = liger_loss(t_, rows, head);
+  if (fsdp_) {
+    // The head was not called, so the root ends the unit with it (_force_complete_incomplete_states()).
+    fsdp_->after_forward(Fsdp::kLast, loss);
+    fsdp_->after_forward(Fsdp::kRoot, loss);
+  }
+  if (s_.fsdp.casts_output) loss = to(t_, loss, s_.weights);
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return loss;
+}
+
+Tensor Decoder::cut_loss_of(const Tensor& x) {
+  // cce_forward() and apply_lce().
+  t_.in_loss = true;
+  t_.module = "loss";
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  const Tensor& head = a_.tied ? embedding_ : head_;
+  Tensor loss = cut_cross_entropy(t_, to(t_, x, head->type), head, ids_, a_.family == "gemma2");
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return loss;
+}
+
+}  // namespace trainhost::frameworks
