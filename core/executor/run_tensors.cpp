@@ -220,16 +220,6 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
                      [&](std::uint32_t i) { init_magnitudes(magnitudes[i]); });
 }
 
-TensorInfo Tensors::info_of_part(const TensorInfo& whole) const {
-  const TensorPart part = part_of(whole);
-  TensorInfo out = whole;
-  if (whole.rank == 2)
-    out.dim = {part.part_rows, part.part_cols};
-  else
-    out.dim = {part.elements(), 1};
-  return out;
-}
-
 void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
   if (is_state_scope(scope)) return save_own_state(scope, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
@@ -239,7 +229,7 @@ void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {
     const bool sharded = quantized_.contains(i) ? program_[param->weight].whole > 0 : from.sharded;
     const Shard own = elements_to_write(program_, whole_[i], sharded, param->weight, offset);
     if (own.count == 0) continue;
-    const TensorInfo info = info_of_part(whole_[i]);
+    const TensorInfo info = info_of_part(whole_[i], part_of(whole_[i]));
     th_tensor t = describe_tensor(info);
     const auto send = [&](std::uint64_t first, std::span<const float> values) {
       const std::uint64_t begin = std::max(first, own.first),
@@ -263,7 +253,7 @@ void Tensors::save_own_state(std::uint32_t scope, th_tensor_sink& sink) {
     const Shard own =
         elements_to_write(program_, at.info, program_.run.parallel.zero > 0, at.grad, at.first_element);
     if (own.count == 0) continue;
-    const TensorInfo info = info_of_part(at.info);
+    const TensorInfo info = info_of_part(at.info, part_of(at.info));
     th_tensor t = describe_tensor(info);
     if (at.form == step::StateLocation::Form::kF32) {
       t.first = own.first, t.count = own.count, t.data = floats(at) + (own.first - at.part.first);

@@ -85,7 +85,6 @@ class Tensors {
   void save_state(std::uint32_t scope, th_tensor_sink& sink);
   void save_own(std::uint32_t scope, th_tensor_sink& sink);
   void save_own_state(std::uint32_t scope, th_tensor_sink& sink);
-  TensorInfo info_of_part(const TensorInfo& whole) const;
 
   const step::Program& program_;
   Storage& storage_;

@@ -65,11 +65,14 @@ std::vector<AdapterBlocks> different_adapter_blocks(const ModelSpec& m, const Ru
 /// The number of a product among those of a model: 4 * layer + group, then those outside the layers.
 std::uint32_t adapted_product_number(const ModelSpec& m, AdapterGroup group, std::int32_t layer);
 
+/// Bits of RunSpec::lora_targets for matrices outside the layers: TH_LORA_HEAD and TH_LORA_EMBED of the SDK.
+inline constexpr std::uint32_t kTargetHead = 128, kTargetEmbedding = 256,
+                               kTargetsOutsideLayers = kTargetHead | kTargetEmbedding;
 /// Whether the LM head or the embedding has an adapter: by lora_targets in runs of trainers, else by the
 /// policy.
-inline bool adapts_head(const RunSpec& r) { return r.memory.adapts_head || (r.lora_targets & 128u); }
+inline bool adapts_head(const RunSpec& r) { return r.memory.adapts_head || (r.lora_targets & kTargetHead); }
 inline bool adapts_embedding(const RunSpec& r) {
-  return r.memory.adapts_embedding || (r.lora_targets & 256u);
+  return r.memory.adapts_embedding || (r.lora_targets & kTargetEmbedding);
 }
 
 /// True if only adapters are trained.

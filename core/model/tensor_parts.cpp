@@ -112,4 +112,13 @@ TensorPart part_of_tensor(const TensorInfo& whole, const Parallelism& p, std::ui
   return t;
 }
 
+TensorInfo info_of_part(const TensorInfo& whole, const TensorPart& part) {
+  TensorInfo out = whole;
+  if (whole.rank == 2)
+    out.dim = {part.part_rows, part.part_cols};
+  else
+    out.dim = {part.elements(), 1};
+  return out;
+}
+
 }  // namespace trainhost

@@ -59,5 +59,7 @@ struct TensorPart {
 };
 /// `rank` counts from 0. Scales of the blocks of a matrix are a matrix too: the blocks of each of its rows.
 TensorPart part_of_tensor(const TensorInfo& whole, const Parallelism& p, std::uint32_t rank);
+/// The tensor `whole` with the shape of a part of it.
+TensorInfo info_of_part(const TensorInfo& whole, const TensorPart& part);
 
 }  // namespace trainhost

@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/model/adapter_rules.hpp"
+#include "core/model/adapters.hpp"
 #include "core/model/trainable.hpp"
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/combinations.hpp"
@@ -30,14 +31,12 @@ struct Target {
   std::string pattern;      // instead of the above
 };
 
-constexpr std::uint32_t kHead = 128, kEmbedding = 256, kOutsideLayers = kHead | kEmbedding;
-
 Target target_of(const std::string& text) {
   const auto names = lora_target_names();
   Target t;
   if (is_module_pattern(text)) return t.pattern = text, t;
-  if (text == "lm_head") return t.kinds = kHead, t;
-  if (text == "embed_tokens") return t.kinds = kEmbedding, t;
+  if (text == "lm_head") return t.kinds = kTargetHead, t;
+  if (text == "embed_tokens") return t.kinds = kTargetEmbedding, t;
   if (text == "all-linear")
     return t.kinds = (1u << names.size()) - 1, t;  // as peft names every matrix of a layer
   // Known names only: validate_names().
@@ -85,7 +84,8 @@ Patterns<T> patterns_of(const Settings& s, const char* key, T most) {
 /// Whether an entry of lora.targets names a matrix. Wildcards are for matrices of the layers.
 bool is_target(const Target& t, const AdaptableMatrix& x) {
   if (t.kinds & x.target) return true;
-  if (t.pattern.empty() || ((x.target & kOutsideLayers) && t.pattern.find_first_of("*?") != t.pattern.npos))
+  if (t.pattern.empty() ||
+      ((x.target & kTargetsOutsideLayers) && t.pattern.find_first_of("*?") != t.pattern.npos))
     return false;
   return matches_module(t.pattern, x.module);
 }
@@ -121,13 +121,13 @@ void require_rank_of_run(const Settings& s, const RunConfig& c, const char* modu
 /// of lora_targets and lines of lora_rules, which are those of a step program and of replays.
 void leave_outside_layers_to_planners(const Settings& s, RunConfig& c) {
   if (trains_outside_layers(s, c)) return;
-  c.run.memory.adapts_head = c.run.lora_targets & kHead;
-  c.run.memory.adapts_embedding = c.run.lora_targets & kEmbedding;
+  c.run.memory.adapts_head = c.run.lora_targets & kTargetHead;
+  c.run.memory.adapts_embedding = c.run.lora_targets & kTargetEmbedding;
   if (trainable_family(c.model.family)) {
     if (c.run.memory.adapts_head) require_rank_of_run(s, c, "lm_head");
     if (c.run.memory.adapts_embedding) require_rank_of_run(s, c, "model.embed_tokens");
   }
-  c.run.lora_targets &= ~kOutsideLayers;
+  c.run.lora_targets &= ~kTargetsOutsideLayers;
   std::string rules;
   for (std::string_view rest = c.run.lora_rules; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));

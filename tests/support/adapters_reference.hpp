@@ -22,17 +22,19 @@ inline constexpr std::uint32_t kAdapterTargets[] = {0b0000101, 0x7f,      0b0000
                                                     0b0010000, 0b1000000, 0b0101000};
 
 /// Of matrices outside the layers: the LM head, the embedding, both, and both beside every matrix of a layer.
-inline constexpr std::uint32_t kTargetsOutsideLayers[] = {128, 256, 384, 0x1ff};
+inline constexpr std::uint32_t kSetsOutsideLayers[] = {kTargetHead, kTargetEmbedding, kTargetsOutsideLayers,
+                                                       0x1ff};
 
 /// The model that computes what one with adapters does. A tied LM head with an adapter, or an embedding with
 /// one, are different matrices once the adapters are merged.
 inline ModelSpec reference_model(ModelSpec m, const RunSpec& r) {
-  if (r.lora_targets & 384) m.tied = false;
+  if (r.lora_targets & kTargetsOutsideLayers) m.tied = false;
   return m;
 }
 /// Its weights.
 inline Weights reference_weights(const ModelSpec& m, const RunSpec& r, Weights base) {
-  if (m.tied && (r.lora_targets & 384)) base["lm_head.weight"] = base.at("model.embed_tokens.weight");
+  if (m.tied && (r.lora_targets & kTargetsOutsideLayers))
+    base["lm_head.weight"] = base.at("model.embed_tokens.weight");
   return base;
 }
 

@@ -124,16 +124,6 @@ bool CheckpointTensors::is_divided(const TensorInfo& whole) const {
   return part_of(whole).elements() < whole.elements();
 }
 
-TensorInfo CheckpointTensors::info_of_part(const TensorInfo& whole) const {
-  const TensorPart part = part_of(whole);
-  TensorInfo out = whole;
-  if (whole.rank == 2)
-    out.dim = {part.part_rows, part.part_cols};
-  else
-    out.dim = {part.elements(), 1};
-  return out;
-}
-
 /// Of elements of a whole tensor from `first` on, those that this rank has, one after the other; `first`
 /// becomes their place in its part. Valid until the next call.
 std::span<const float> CheckpointTensors::elements_of_part(const TensorInfo& whole, std::uint64_t& first,

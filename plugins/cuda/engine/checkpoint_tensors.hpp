@@ -48,7 +48,7 @@ class CheckpointTensors {
   const TensorInfo& info(std::size_t tensor) const { return whole_[tensor]; }
   std::span<const TensorInfo> infos() const { return whole_; }
   /// The tensor that this rank has of a whole one.
-  TensorInfo info_of_part(const TensorInfo& whole) const;
+  TensorInfo info_of_own_part(const TensorInfo& whole) const { return info_of_part(whole, part_of(whole)); }
   /// Writes what this rank has of elements [first, first + n) of a weight; pieces of a tensor in NF4 must
   /// arrive in order. `from` must not be the staging buffer.
   void write(std::size_t tensor, std::uint64_t first, std::uint64_t n, const float* from);
@@ -56,7 +56,7 @@ class CheckpointTensors {
   /// Calls `to` for consecutive pieces of the weight; data is valid only during the call. What is divided
   /// among the ranks comes from all of them, which call it together: what TP ranks divide, state under ZeRO,
   /// weights under ZeRO 3, and under ZeRO 1 and 2 those with a master copy. own_part: only what
-  /// executor::elements_to_write() says, from this rank alone; elements are those of info_of_part().
+  /// executor::elements_to_write() says, from this rank alone; elements are those of info_of_own_part().
   void read(std::size_t tensor, bool own_part, const Sink& to);
   /// The same for a tensor of optimizer state. Errors: abi::StatusError (TH_E_ARG) for a number that is no
   /// 8-bit moment.

@@ -183,7 +183,7 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
   };
   // Of its own part a TP rank sends the elements of what it has of a tensor.
   const auto describe = [&](const TensorInfo& whole) {
-    return own_part ? tensors_.info_of_part(whole) : whole;
+    return own_part ? tensors_.info_of_own_part(whole) : whole;
   };
   if (executor::is_state_scope(scope)) {
     for (const step::StateLocation& at : state_.of(scope)) {

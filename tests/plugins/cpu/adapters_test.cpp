@@ -37,7 +37,7 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedM
   std::size_t tables = 0;
   const cpu::Kernels* const* table = cpu::runnable_kernels(&tables);
   std::uint32_t variant = 0;
-  const auto masks = kind == Kind::kOutsideLayers ? std::span<const std::uint32_t>(kTargetsOutsideLayers)
+  const auto masks = kind == Kind::kOutsideLayers ? std::span<const std::uint32_t>(kSetsOutsideLayers)
                                                   : std::span<const std::uint32_t>(kAdapterTargets);
   for (const std::uint32_t mask : masks) {
     const std::uint32_t rank = 1 + variant % 3 * 2;  // 1, 3, 5

@@ -435,7 +435,7 @@ BOOST_DATA_TEST_CASE(adapters_in_bf16_follow_those_in_f32_in_the_planned_memory,
   std::uint32_t variant = 0;
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
     for (const bool quantized : {false, true}) {
-      const std::uint32_t mask = outside ? kTargetsOutsideLayers[variant % std::size(kTargetsOutsideLayers)]
+      const std::uint32_t mask = outside ? kSetsOutsideLayers[variant % std::size(kSetsOutsideLayers)]
                                          : kAdapterTargets[variant % std::size(kAdapterTargets)];
       RunSpec r = lora_run(z, 2, 2, mask, 1 + 3 * (variant % 2));
       if (variant == 1 && !outside) set_different_adapters(z.spec, r);

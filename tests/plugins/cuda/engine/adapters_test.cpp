@@ -37,7 +37,7 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   std::vector<std::uint32_t> masks(std::begin(kAdapterTargets), std::end(kAdapterTargets));
   masks.push_back(0);  // another size in every product
-  masks.insert(masks.end(), std::begin(kTargetsOutsideLayers), std::end(kTargetsOutsideLayers));
+  masks.insert(masks.end(), std::begin(kSetsOutsideLayers), std::end(kSetsOutsideLayers));
   for (const std::uint32_t mask : masks) {
     ++variant;
     emu::reset();
