@@ -308,6 +308,7 @@ void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& 
       if (!job.not_modelled.empty()) {
         key.use = KeyUse::kNotModelled;
         key.note = std::exchange(job.not_modelled, "");
+        key.needs_more = std::exchange(job.needs_more, false);
       }
     }
     job.keys.push_back(std::move(key));

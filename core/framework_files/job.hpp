@@ -58,6 +58,7 @@ class Job {
   std::string framework;               // of the last file that states one
   std::set<std::string> options;       // run-file keys that the command line gives
   std::string not_modelled;            // set by apply() of a rule: what plans do not know about its key
+  bool needs_more = false;             // set with it: the run may need more memory than its plan
   std::vector<runfile::FileKey> keys;  // what became of each key of the files, in their order
 
  private:

@@ -63,6 +63,7 @@ class Finish {
           [](const std::string& key) {  // an option names the model: fields of the files do not count
             return key.starts_with("model.") && key != "model.preset" && key != "model.config";
           });
+      if (const Given* preset = job_.find("model.preset")) set_stored_type(*preset);
     } else if (named) {
       set_model(*named);
     } else if (const Given* other = job_.find(kOtherModel)) {
@@ -162,12 +163,15 @@ class Finish {
   /// Models of the Hub whose name ends so are stored in NF4 of bitsandbytes, with doubly quantized scales:
   /// adapters are trained over it, whatever the file says about the type of the base.
   void set_stored_type(const Given& named) {
-    std::string name = named.value;
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-    const Given* base = job_.find("lora.base");
-    if (!name.ends_with("bnb-4bit") || !job_.find("lora.rank") || (base && base->value == "nf4")) return;
-    if (base && job_.options.contains("lora.base")) return;
     const Given from = named;
+    const Given* base = job_.find("lora.base");
+    if (!is_stored_in_nf4(from.value) || !job_.find("lora.rank")) return;
+    if (base && job_.options.contains("lora.base")) return;
+    if (is_stored_in_parts_of_nf4(from.value))
+      job_.keys.push_back({from.key, from.value, from.where, runfile::KeyUse::kNotModelled,
+                           "Unsloth stores some of its matrices in 16 bits; planned with all in 4 bits",
+                           true});
+    if (base && base->value == "nf4") return;
     job_.erase("lora.base");
     job_.set_default("lora.base", "nf4", from);
     job_.set_default("lora.double_quant", "true", from);

@@ -36,6 +36,10 @@ void set_replicas(Job& job, const runfile::Entry& from, const char* key);
 /// The list of a LoRA key: names of matrices, a regular expression, or "all-linear".
 void set_lora_targets(Job& job, const runfile::Entry& from);
 
+/// Modules that are trained whole beside adapters, as peft names them: those that can be planned are the
+/// embedding and the LM head.
+void set_modules_to_save(Job& job, const runfile::Entry& from);
+
 /// Optimizer names as transformers, axolotl and LLaMA-Factory share them: "adamw_torch_fused",
 /// "paged_adamw_8bit".
 void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);
@@ -43,6 +47,7 @@ void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);
 /// Sets the types of a run with the precision of `job` under DeepSpeed: master weights in f32.
 void finish_deepspeed(Job& job);
 
+void read_peft(const Entries& entries, Job& job);                // adapter_config.json
 void read_training_arguments(const Entries& entries, Job& job);  // transformers, TRL
 void read_accelerate(const Entries& entries, Job& job);
 void read_deepspeed(const Entries& entries, Job& job);

@@ -120,7 +120,7 @@ constexpr Rule kAxolotl[] = {
     {"lora_target_parameters", Use::kNotModelled, "", "adapters of single parameters"},
     {"peft_use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"peft_layers_to_transform", Use::kNotModelled, "", "adapters in some layers only"},
-    {"lora_modules_to_save", Use::kNeedsMore, "", "modules that are trained whole beside the adapters"},
+    {"lora_modules_to_save", Use::kCustom, "lora.modules_to_save", "", set_modules_to_save},
     {"lora_mlp_kernel", Use::kChoice, "@kernel_mlp", "true=mlp|false=none"},
     {"lora_qkv_kernel", Use::kChoice, "@kernel_qkv", "true=qkv|false=none"},
     {"lora_o_kernel", Use::kChoice, "@kernel_o", "true=o|false=none"},

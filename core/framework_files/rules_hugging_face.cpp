@@ -50,7 +50,7 @@ constexpr Rule kTrl[] = {
     {"lora_dropout", Use::kCopy, "lora.dropout"},
     {"lora_target_modules", Use::kCustom, "lora.targets", "", set_lora_targets},
     {"lora_target_parameters", Use::kNotModelled, "", "adapters of single parameters"},
-    {"lora_modules_to_save", Use::kNeedsMore, "", "modules that are trained whole beside the adapters"},
+    {"lora_modules_to_save", Use::kCustom, "lora.modules_to_save", "", set_modules_to_save},
     {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
     {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},

@@ -33,6 +33,13 @@ void factory_targets(Job& job, const Entry& e) {
   set_lora_targets(job, e);
 }
 
+/// Without additional_target, adapters over a resized vocabulary train embedding and LM head whole.
+void factory_resized_vocabulary(Job& job, const Entry& e) {
+  if (!flag_of(e)) return;
+  job.set("@resized", "true", e);
+  job.not_modelled = "another vocabulary";
+}
+
 constexpr const char *kMethod = "another training method", *kStates = "optimizer state of another size";
 
 // Keys of hparams that TrainingArguments do not have: data and LoRA, kernels and optimizers, the Megatron
@@ -82,7 +89,7 @@ constexpr Rule kLlamaFactory[] = {
     {"use_dft_loss", Use::kNotModelled, "", "another loss"},
     {"use_asft_loss", Use::kNeedsMore, "", "another loss, with a second model"},
     {"use_eaft_loss", Use::kNotModelled, "", "another loss"},
-    {"additional_target", Use::kNeedsMore, "", "modules that are trained whole beside the adapters"},
+    {"additional_target", Use::kCustom, "lora.modules_to_save", "", set_modules_to_save},
     {"freeze_trainable_*", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_extra_modules", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_language_model", Use::kNotModelled, "", "frozen weights have no gradients"},
@@ -94,7 +101,7 @@ constexpr Rule kLlamaFactory[] = {
     {"shift_attn", Use::kNotModelled, "", "attention over parts of the sequence"},
     {"mixture_of_depths", Use::kNotModelled, "", "layers that not all tokens pass"},
     {"rope_scaling", Use::kNoEffect},
-    {"resize_vocab", Use::kNotModelled, "", "another vocabulary"},
+    {"resize_vocab", Use::kCustom, "", "", factory_resized_vocabulary},
     {"fp8", Use::kNotModelled, "", "8-bit products"},
     {"fp8_backend", Use::kNoEffect},
 };
@@ -134,6 +141,8 @@ void factory_adapters(Job& job) {
   job.set_default("lora.alpha", std::to_string(2 * count_of(*job.find("lora.rank"))),
                   "default of LLaMA-Factory");
   job.set_default("lora.targets", "all-linear", "default of LLaMA-Factory");
+  if (const Given* resized = job.find("@resized"))
+    job.set_default("lora.modules_to_save", R"(["embed_tokens", "lm_head"])", *resized);
   // The frozen weights have the type of the computation; the types of autocast are those of full training.
   job.erase("plan.weights"), job.erase("plan.master");
 }
@@ -170,7 +179,7 @@ void read_llama_factory(const Entries& entries, Job& job) {
   factory_adapters(job);
   drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);
-  for (const char* key : {"@kind", "@pure", "@no_checkpointing", "@optimizer"}) job.erase(key);
+  for (const char* key : {"@kind", "@pure", "@no_checkpointing", "@optimizer", "@resized"}) job.erase(key);
   job.set_default("data.seq_len", "2048", "default of LLaMA-Factory (cutoff_len)");
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");

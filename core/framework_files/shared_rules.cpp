@@ -370,6 +370,32 @@ void set_lora_targets(Job& job, const Entry& from) {
   if (!list.empty()) job.set("lora.targets", list + "]", from);
 }
 
+void set_modules_to_save(Job& job, const Entry& from) {
+  // Names of the same two modules in other families: GPT-2, Pythia, Falcon.
+  constexpr const char *kEmbeddings[] = {"embed_tokens", "wte", "embed_in", "word_embeddings"},
+                       *kHeads[] = {"lm_head", "embed_out"};
+  bool head = false, embedding = false;
+  std::string others;
+  for (const std::string& module : texts_of(from)) {
+    const std::string name = module.substr(module.rfind('.') + 1);
+    if (std::ranges::count(kHeads, name))
+      head = true;
+    else if (std::ranges::count(kEmbeddings, name))
+      embedding = true;
+    else
+      others += (others.empty() ? "" : ", ") + name;
+  }
+  if (head || embedding)
+    job.set("lora.modules_to_save",
+            head && embedding ? R"(["embed_tokens", "lm_head"])"
+            : head            ? R"(["lm_head"])"
+                              : R"(["embed_tokens"])",
+            from);
+  if (others.empty()) return;
+  job.not_modelled = "of modules that are trained whole, embed_tokens and lm_head are planned, not " + others;
+  job.needs_more = true;
+}
+
 void set_hugging_face_optimizer(Job& job, const Entry& from) {
   const std::string name = text_of(from);
   std::vector<std::string> known;

@@ -117,6 +117,20 @@ std::string model_letters(std::string_view name) {
   return out;
 }
 
+namespace {
+
+bool ends_with(std::string_view name, std::string_view end) {
+  return name.size() >= end.size() &&
+         std::ranges::equal(name.substr(name.size() - end.size()), end, {}, [](char c) {
+           return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+         });
+}
+
+}  // namespace
+
+bool is_stored_in_nf4(std::string_view name) { return ends_with(name, "-bnb-4bit"); }
+bool is_stored_in_parts_of_nf4(std::string_view name) { return ends_with(name, "-unsloth-bnb-4bit"); }
+
 std::string preset_of(std::string_view name) {
   std::string letters = model_letters(name);
   if (letters.empty()) return "";

@@ -32,7 +32,10 @@ std::string files_of(const std::vector<FileKey>& keys) {
 }
 
 std::string one_key(const FileKey& k) {
-  return fmt::format("{}:{} {} = {}{}", escaped(k.where.file, 200), k.where.line, escaped(k.key, 80), k.value,
+  // An option of the command line has no line.
+  const std::string place =
+      k.where.line ? fmt::format("{}:{} ", escaped(k.where.file, 200), k.where.line) : "";
+  return fmt::format("{}{} = {}{}", place, escaped(k.key, 80), k.value,
                      k.note.empty() ? "" : " (" + k.note + ")");
 }
 

@@ -18,6 +18,7 @@
 #include "core/data/documents.hpp"
 #include "core/data/record_tools.hpp"
 #include "core/framework_files/read_files.hpp"
+#include "core/model/model_names.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/resolve_run.hpp"
 #include "core/process/host_info.hpp"
@@ -146,6 +147,28 @@ static void require_agreement(const std::vector<runfile::Override>& sets,
                           "give one of them");
 }
 
+/// What the name of a model that is stored in 4 bits says about the run. transformers trains adapters alone
+/// over such weights.
+static std::vector<runfile::Override> stored_type(const CommonArguments& a,
+                                                  const std::vector<runfile::Override>& given,
+                                                  const std::set<std::string>& open) {
+  std::error_code ec;
+  if (!a.plans_only || !is_stored_in_nf4(a.model) || std::filesystem::exists(a.model, ec)) return {};
+  const auto is_given = [&](std::string_view key, std::string_view value = "") {
+    return open.contains(std::string(key)) || std::ranges::any_of(given, [&](const runfile::Override& o) {
+             return o.key == key && (value.empty() || o.value == value);
+           });
+  };
+  if (is_given("plan.mode", "inference")) {
+    if (is_given("plan.weights")) return {};
+    return {{"plan.weights", "nf4", "--model"}};
+  }
+  if (is_given("lora.base")) return {};
+  std::vector<runfile::Override> out{{"lora.base", "nf4", "--model"}};
+  if (!is_given("lora.double_quant")) out.push_back({"lora.double_quant", "true", "--model"});
+  return out;
+}
+
 static runfile::RunConfig load_run_or_model(const CommonArguments& a,
                                             const std::vector<runfile::Override>& more,
                                             const std::set<std::string>& open, bool all_errors) {
@@ -156,7 +179,20 @@ static runfile::RunConfig load_run_or_model(const CommonArguments& a,
     throw usage_error("--model and a run file are both given", "give one of them");
   if (!a.from.empty())
     return load_framework_files(a, framework_files::JobFiles(a.from), std::move(all), open, all_errors);
+  const std::vector<runfile::Override> stored = stored_type(a, all, open);
+  all.insert(all.begin(), stored.begin(), stored.end());
   runfile::RunConfig c = load_reporting(a.run_file, model_of(a), all, open, all_errors);
+  for (const runfile::Override& o : stored) {
+    c.given.erase(o.key);
+    c.assumed.push_back({o.key, o.value == "true" ? o.value : "\"" + o.value + "\""});
+  }
+  if (!stored.empty() && is_stored_in_parts_of_nf4(a.model))
+    c.file_keys.push_back({"--model",
+                           a.model,
+                           {"--model"},
+                           runfile::KeyUse::kNotModelled,
+                           "Unsloth stores some of its matrices in 16 bits; planned with all in 4 bits",
+                           true});
   if (!a.quiet && !a.run_file.empty()) report_empty_run_file(c, a.run_file);
   return c;
 }

@@ -494,6 +494,77 @@ BOOST_AUTO_TEST_CASE(a_model_that_is_stored_in_4_bits_is_the_base_of_its_adapter
   BOOST_TEST(value(settings("f.yaml", job + "bnb-4bit\n", given), "lora.double_quant") == "");
 }
 
+BOOST_AUTO_TEST_CASE(modules_that_are_trained_whole_are_those_of_the_run_file) {
+  const std::string both = "[\"embed_tokens\", \"lm_head\"]",
+                    axolotl = "base_model: Qwen/Qwen2.5-0.5B\nadapter: lora\nlora_r: 8\n",
+                    factory = "stage: sft\ntemplate: qwen\nmodel_name_or_path: Qwen/Qwen2.5-0.5B\n",
+                    v1 = "model: Qwen/Qwen3-4B\nmodel_class: llm\npeft_config: {name: lora, ",
+                    trl = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: a/b\nuse_peft: true\n";
+  const auto saved = [&](const std::string& text) {
+    return value(settings("f.yaml", text), "lora.modules_to_save");
+  };
+  BOOST_TEST(saved(axolotl + "lora_modules_to_save: [lm_head, embed_tokens]\n") == both);
+  BOOST_TEST(saved(axolotl + "lora_modules_to_save: [model.embed_tokens]\n") == "[\"embed_tokens\"]");
+  BOOST_TEST(saved(trl + "lora_modules_to_save: lm_head\n") == "[\"lm_head\"]");
+  BOOST_TEST(saved(v1 + "modules_to_save: [lm_head]}\n") == "[\"lm_head\"]");
+  BOOST_TEST(saved(factory + "additional_target: embed_tokens,lm_head\n") == both);
+  // LLaMA-Factory trains both where the vocabulary changes, unless the file names modules.
+  BOOST_TEST(saved(factory + "resize_vocab: true\n") == both);
+  BOOST_TEST(saved(factory + "resize_vocab: true\nadditional_target: lm_head\n") == "[\"lm_head\"]");
+  BOOST_TEST(saved(factory + "resize_vocab: false\n") == "");
+  // Full training trains everything.
+  BOOST_TEST(saved(factory + "finetuning_type: full\nadditional_target: lm_head\n") == "");
+  // Others are listed, also beside one that is planned.
+  const std::string norms = axolotl + "lora_modules_to_save: [lm_head, input_layernorm]\n";
+  BOOST_TEST(saved(norms) == "[\"lm_head\"]");
+  const auto [use, note] = fate("f.yaml", norms, "lora_modules_to_save");
+  BOOST_TEST((use == KeyUse::kNotModelled));
+  BOOST_TEST(note ==
+             "of modules that are trained whole, embed_tokens and lm_head are planned, not input_layernorm");
+  BOOST_TEST(read_text("f.yaml", norms).keys.back().needs_more);
+}
+
+BOOST_AUTO_TEST_CASE(adapters_of_peft_are_those_of_the_training_arguments_beside_them) {
+  const testing::Folder folder;
+  const auto path = [&](const char* name) { return (folder.path() / name).string(); };
+  std::ofstream(path("t.json")) << R"({"per_device_train_batch_size": 2, "bf16": true, "output_dir": "x"})";
+  const auto read = [&](const std::string& more) {
+    std::ofstream(path("adapter_config.json"))
+        << R"({"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen2.5-0.5B", "inference_mode": true)"
+        << more << "}";
+    return framework_files::read_files({path("adapter_config.json"), path("t.json")},
+                                       {{"data.seq_len", "64", ""}});
+  };
+  Settings s = by_key(read(""));
+  BOOST_TEST(value(s, "plan.framework") == "transformers");
+  BOOST_TEST(value(s, "model.preset") == "qwen2.5-0.5b");
+  BOOST_TEST(value(s, "lora.rank") == "8");
+  BOOST_TEST(value(s, "lora.alpha") == "8");
+  BOOST_TEST(value(s, "lora.dropout") == "0");
+  BOOST_TEST(value(s, "train.micro_batch") == "2");
+  s = by_key(read(R"(, "r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], "use_dora": true,
+    "modules_to_save": ["lm_head"], "rank_pattern": {"q_proj": 32, "v_proj": 4}, "bias": "none")"));
+  BOOST_TEST(value(s, "lora.rank") == "16");
+  BOOST_TEST(value(s, "lora.targets") == "[\"q_proj\", \"v_proj\"]");
+  BOOST_TEST(value(s, "lora.modules_to_save") == "[\"lm_head\"]");
+  BOOST_TEST(value(s, "lora.rank_pattern") == "[\"q_proj = 32\", \"v_proj = 4\"]");
+  BOOST_TEST(value(s, "lora.dora") == "true");
+  BOOST_TEST(value(by_key(read(R"(, "target_modules": "all-linear")")), "lora.targets") == "all-linear");
+  const auto keys =
+      read(R"(, "rank_pattern": {"^model.layers.0.*": 64}, "bias": "all", "task_type": "CAUSAL_LM")").keys;
+  for (const runfile::FileKey& k : keys) {
+    BOOST_TEST((k.use != KeyUse::kNotUnderstood), k.key);
+    if (k.key.starts_with("rank_pattern") || k.key == "bias") BOOST_TEST((k.use == KeyUse::kNotModelled));
+  }
+  std::ofstream(path("adapter_config.json"))
+      << "{\"peft_type\": \"IA3\",\n\"base_model_name_or_path\": \"gpt2\"}";
+  BOOST_CHECK_EXCEPTION(
+      framework_files::read_files({path("adapter_config.json")}, {}), Error, [](const Error& e) {
+        return std::string(e.what()) ==
+               "peft_type = \"IA3\": expected LORA, the only adapters of PEFT that can be planned";
+      });
+}
+
 BOOST_AUTO_TEST_CASE(llama_factory_v1_has_no_autocast_without_a_distribution) {
   const std::string v1 = "model: Qwen/Qwen3-4B\nmodel_class: llm\n";
   // Full training: f32, recomputed, AdamW as torch.optim has it.

@@ -75,12 +75,12 @@ BOOST_AUTO_TEST_CASE(the_verdict_names_what_is_not_planned_and_may_need_more_mem
       "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 1024\nmicro_batch_size: 1\nadapter: qlora\n"
       "load_in_4bit: true\nlora_r: 16\nlora_target_linear: true\ngradient_checkpointing: true\nbf16: true\n";
   std::ofstream(job.folder.path() / "axolotl.yaml")
-      << model << "lora_modules_to_save: [embed_tokens, lm_head]\nrl: dpo\noptimizer: paged_adamw_8bit\n";
-  std::ofstream(job.folder.path() / "plain.yaml") << model << "lora_modules_to_save:\n";
+      << model << "kd_trainer: true\nrl: dpo\noptimizer: paged_adamw_8bit\n";
+  std::ofstream(job.folder.path() / "plain.yaml") << model << "kd_trainer:\n";
   Outcome r = job.run({"plan", "--from", "axolotl.yaml", "--device=rtx-4090"});
   BOOST_TEST(has(r.out,
                  "fits in 23.6 GiB (rtx-4090)\n  not planned, and may need more memory: "
-                 "lora_modules_to_save, rl\n"),
+                 "kd_trainer, rl\n"),
              r.out);
   BOOST_TEST(has(r.out, "not modelled, may need more: axolotl.yaml:11 rl = \"dpo\""), r.out);
   r = job.run({"plan", "--from", "axolotl.yaml", "--device=rtx-4090", "--json"});
@@ -90,6 +90,66 @@ BOOST_AUTO_TEST_CASE(the_verdict_names_what_is_not_planned_and_may_need_more_mem
   BOOST_TEST(more == 2);
   r = job.run({"plan", "--from", "plain.yaml", "--device=rtx-4090"});
   BOOST_TEST(!has(r.out, "may need more"), r.out);
+}
+
+// The frozen module and a trained copy of it, with gradient and moments, as PEFT keeps them.
+BOOST_AUTO_TEST_CASE(modules_that_are_trained_whole_beside_adapters_are_planned) {
+  Job job;
+  const auto total = [&](const std::string& more) {
+    std::ofstream(job.folder.path() / "axolotl.yaml")
+        << "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 1024\nmicro_batch_size: 1\nadapter: "
+           "lora\n"
+           "lora_r: 16\nlora_target_linear: true\ngradient_checkpointing: true\nbf16: true\n"
+        << more;
+    const Outcome r = job.run(
+        {"plan", "--from", "axolotl.yaml", "--device=h100-80gb", "--estimator=transformer", "--json"});
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const auto plan = nlohmann::json::parse(r.out);
+    for (const auto& key : plan["file_keys"]) BOOST_TEST(!key.contains("needs_more"), key.dump());
+    return plan["estimates"][0]["total_bytes"].get<std::uint64_t>();
+  };
+  constexpr std::uint64_t kMatrix = 128256ull * 4096;
+  const std::uint64_t without = total("");
+  // bf16 weights: the copy, its gradient and two moments at least.
+  BOOST_TEST(total("lora_modules_to_save: [lm_head]\n") >= without + 4 * 2 * kMatrix);
+  BOOST_TEST(total("lora_modules_to_save: [embed_tokens, lm_head]\n") >= without + 8 * 2 * kMatrix);
+}
+
+BOOST_AUTO_TEST_CASE(the_name_of_a_model_says_that_its_weights_are_packed) {
+  Job job;
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "--device=rtx-4090", "--json"});
+    const Outcome r = job.run(more);
+    BOOST_TEST((r.code == 0 || r.code == 3), r.err);  // 3: does not fit
+    return nlohmann::json::parse(r.out);
+  };
+  const std::string packed = "--model=unsloth/Meta-Llama-3.1-8B-bnb-4bit";
+  auto p = plan({packed, "--for=transformers", "--set", "lora.rank=16"});
+  BOOST_TEST(has(p["assumed"].dump(), "lora.base = \\\"nf4\\\""), p["assumed"].dump());
+  BOOST_TEST(has(p["assumed"].dump(), "lora.double_quant = true"), p["assumed"].dump());
+  const auto same = plan({"--model=llama-3.1-8b", "--for=transformers", "--set", "lora.rank=16", "--set",
+                          "lora.base=nf4", "--set", "lora.double_quant=true"});
+  BOOST_TEST(p["estimates"][0]["total_bytes"] == same["estimates"][0]["total_bytes"]);
+  // Without a key of adapters too: transformers trains nothing else over packed weights.
+  BOOST_TEST(has(plan({packed, "--for=transformers"})["assumed"].dump(), "nf4"));
+  // What is given wins.
+  p = plan({packed, "--for=transformers", "--set", "lora.base=int8"});
+  BOOST_TEST(!has(p["assumed"].dump(), "nf4"), p["assumed"].dump());
+  // Unsloth's dynamic quantization keeps some matrices, which the name does not list.
+  p = plan({"--model=unsloth/Llama-3.1-8B-unsloth-bnb-4bit", "--for=transformers"});
+  BOOST_TEST(has(p["file_keys"].dump(), "in 16 bits"), p.dump());
+  // A file that trains everything is not made a run of adapters.
+  std::ofstream(job.folder.path() / "factory.yaml")
+      << "stage: sft\ntemplate: llama3\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\n";
+  p = plan({"--from=factory.yaml", packed});
+  BOOST_TEST(!has(p.dump(), "nf4"), p.dump());
+  std::ofstream(job.folder.path() / "factory.yaml")
+      << "stage: sft\ntemplate: llama3\nfinetuning_type: lora\ncutoff_len: 512\nbf16: true\n"
+         "per_device_train_batch_size: 1\n";
+  const auto full = plan({"--from=factory.yaml", "--model=llama-3.1-8b"});
+  p = plan({"--from=factory.yaml", packed});
+  BOOST_TEST(p["estimates"][0]["total_bytes"].get<std::uint64_t>() <
+             full["estimates"][0]["total_bytes"].get<std::uint64_t>() - (8ull << 30));
 }
 
 BOOST_AUTO_TEST_CASE(a_plan_lists_every_key_of_the_files) {
