@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/step/operands.hpp"
+#include "plugins/cpu/engine/bf16_attention.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 
 namespace trainhost::cpu {
@@ -318,9 +319,11 @@ void attention_of_token(OpContext& ctx, const step::Op& op) {
 }  // namespace
 
 void run_attention(OpContext& ctx, const step::Op& op) {
+  if (computes_attention_in_bf16(ctx, op)) return bf16_attention(ctx, op);
   ctx.by_storage([&](auto stored) { attention_forward<decltype(stored)>(ctx, op); });
 }
 void run_attention_bwd(OpContext& ctx, const step::Op& op) {
+  if (computes_attention_in_bf16(ctx, op)) return bf16_attention_bwd(ctx, op);
   ctx.by_storage([&](auto stored) { attention_backward<decltype(stored)>(ctx, op); });
 }
 void run_attention_step(OpContext& ctx, const step::Op& op) {

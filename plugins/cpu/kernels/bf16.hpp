@@ -19,6 +19,33 @@ inline constexpr std::uint64_t kBf16Unit = 96, kBf16InnerUnit = 32;
 /// Floats that multiply() needs for an incomplete tile.
 inline constexpr std::uint64_t kBf16Spare = 48 * 48;
 
+/// Attention of one sequence by bf16 instructions: shape and distances. Heads are rows of d elements.
+struct Bf16Attention {
+  std::uint32_t seq, d, window;  // window: keys per query, its own position included; 0 = all up to it
+  std::uint32_t group;           // query heads per key/value head
+  std::uint64_t ld, ld_o;        // elements between rows of qkv and of outputs
+  std::uint64_t ld_lse;          // floats between the lse of two queries of a head
+  float scale;                   // 1/sqrt(d)
+  const std::int32_t* starts;    // by query: the first key of its document; null: one document
+};
+/// Queries that forward() processes at most, and a multiple of which it begins at.
+inline constexpr std::uint32_t kBf16AttentionQueries = 256;
+
+/// Results are rounded once; softmax and sums are f32. Pointers are those of a head in the first row of the
+/// sequence. memory: bytes(), aligned to 64.
+struct Bf16AttentionKernels {
+  std::uint64_t (*bytes)(const Bf16Attention&);
+  // o and lse of the queries [q_begin, q_end) of one head.
+  void (*forward)(const Bf16Attention&, const std::uint16_t* q, const std::uint16_t* k,
+                  const std::uint16_t* v, std::uint32_t q_begin, std::uint32_t q_end, std::uint16_t* o,
+                  float* lse, void* memory);
+  // Gradients of one key/value head and of the query heads that share it, which are d elements apart in q,
+  // d_o and dq and 1 in lse. delta[group][seq]: dot(o, d_o).
+  void (*backward)(const Bf16Attention&, const std::uint16_t* q, const std::uint16_t* k,
+                   const std::uint16_t* v, const std::uint16_t* d_o, const float* lse, const float* delta,
+                   std::uint16_t* dq, std::uint16_t* dk, std::uint16_t* dv, void* memory);
+};
+
 struct Bf16Kernels {
   const char*
       name;  // "scalar", "avx2", "avx512": by conversion to f32; "avx512_bf16", "amx": the CPU's own products
@@ -37,6 +64,8 @@ struct Bf16Kernels {
   // C[rows, cols] (= or +=) strips times panels over `k` inner elements. spare: kBf16Spare floats.
   void (*multiply)(std::uint64_t rows, std::uint64_t cols, std::uint64_t k, const void* strips,
                    const void* panels, bool add, float* c, std::uint64_t ldc, float* spare);
+  /// Null: attention of heads that are stored in bf16 is computed in f32.
+  const Bf16AttentionKernels* attention;
 
   /// Elements from one packed strip or panel of k inner elements to the next.
   std::uint64_t step(std::uint64_t k) const {

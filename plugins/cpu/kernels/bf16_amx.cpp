@@ -8,6 +8,8 @@
 
 #include "plugins/cpu/kernels/bf16.hpp"
 
+extern "C" double log(double) noexcept(true);
+
 namespace trainhost::cpu {
 namespace amx {
 #include "plugins/cpu/kernels/bf16_pack_avx512.hpp"
@@ -62,9 +64,16 @@ static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const
 
 #include "plugins/cpu/kernels/bf16_tiles.hpp"
 
+using Bf16 = std::uint16_t;
+#include "plugins/cpu/kernels/attention_amx.hpp"
+
+#include "plugins/cpu/kernels/attention_amx_bwd.hpp"
+
+static constexpr Bf16AttentionKernels kAttention = {attention::bytes, attention::forward,
+                                                    attention::backward};
 extern const Bf16Kernels bf16_table;
 const Bf16Kernels bf16_table = {"amx", true,      kBlock,     sizeof(Element), 128,
-                                256,   pack_left, pack_right, multiply};
+                                256,   pack_left, pack_right, multiply,        &kAttention};
 
 }  // namespace amx
 }  // namespace trainhost::cpu
