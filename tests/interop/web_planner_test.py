@@ -101,6 +101,23 @@ def filled_in(page, folder):
         assert program["estimates"] == answer["estimates"], (words, answer)
 
 
+def pasted(page):
+    """Files of other frameworks, pasted: the answer is that of the command for the file."""
+    files = SOURCE / "tests/core/framework_files/files"
+    for name in ("axolotl.yaml", "llama_factory.yaml", "llama_factory_v1.yaml", "torchtune.yaml", "litgpt.yaml",
+                 "torchtitan.toml", "megatron.sh"):
+        page.evaluate("location.hash = ''; field('source').value = 'from'; field('device').value = 'h100-80gb'; "
+                      "field('text').value = %s; update()" % json.dumps((files / name).read_text()))
+        answer = page.evaluate("last")
+        program = ask_program("--device=h100-80gb", "--from", str(files / name))
+        assert program.returncode == answer["code"], (name, answer.get("error"), program.stderr)
+        if "error" in answer:
+            assert answer["error"].split(": ", 1)[1].split("\n")[0] in program.stderr, (name, answer, program.stderr)
+        else:
+            assert json.loads(program.stdout)["estimates"] == json.loads(answer["plan"])["estimates"], name
+        print(f"{name}: exit code {program.returncode}")
+
+
 def used(page):
     """A change is answered, is in the address, and nothing is requested."""
     page.open(f"file://{PAGE}")
@@ -125,5 +142,7 @@ assert PAGE.stat().st_size <= 2_000_000, f"{PAGE} has {PAGE.stat().st_size} byte
 with Browser(find_chromium()) as page, tempfile.TemporaryDirectory() as tmp:
     used(page)
     filled_in(page, pathlib.Path(tmp))
+    page.open(f"file://{PAGE}")
+    pasted(page)
     page.open(f"file://{PAGE}")
     same_answers(page)

@@ -118,6 +118,19 @@ template <class R, class O, class F>
 constexpr auto transform(R&& r, O o, F f) {
   return std::transform(std::begin(r), std::end(r), o, f);
 }
+template <class R, class F, class P = web_identity>
+constexpr void for_each(R&& r, F f, P p = {}) {
+  for (auto&& x : r) std::invoke(f, std::invoke(p, x));
+}
+template <class R, class O>
+constexpr auto copy(R&& r, O o) {
+  return std::copy(std::begin(r), std::end(r), o);
+}
+template <class A, class B, class F = std::equal_to<>, class P = web_identity, class Q = web_identity>
+constexpr bool equal(A&& a, B&& b, F f = {}, P p = {}, Q q = {}) {
+  return std::equal(std::begin(a), std::end(a), std::begin(b), std::end(b),
+                    [&](auto&& x, auto&& y) { return std::invoke(f, std::invoke(p, x), std::invoke(q, y)); });
+}
 template <class R, class C = std::less<>, class P = web_identity>
 constexpr auto max(R&& r, C c = {}, P p = {}) {
   return *ranges::max_element(r, c, p);

@@ -12,6 +12,13 @@ let core, last;
 const field = name => form.elements[name];
 const value = name => field(name).value.trim();
 
+/// The name of a pasted file, which tells its syntax as the name of a file does.
+function nameOf(text) {
+  if (/^\s*\{/.test(text)) return 'job.json';
+  if (/^#!/.test(text) || /^\s*--[a-z]/m.test(text)) return 'job.sh';
+  return /^\s*\[[\w.]+\]\s*(#.*)?$/m.test(text) ? 'job.toml' : 'job.yaml';
+}
+
 /// The request of the form; also what tests send.
 function requestOf() {
   const request = {set: [], files: {}, html: true};
@@ -26,7 +33,7 @@ function requestOf() {
     paste('run.toml', 'run_file', 'run.toml');
     if (value('config')) request.files['config.json'] = field('config').value;
   }
-  if (source === 'from') paste('job.json', 'from', ['job.json']);
+  if (source === 'from') paste(nameOf(text), 'from', [nameOf(text)]);
   request.device = value('device');
   request.budget = value('budget');
   request.for = value('for');
