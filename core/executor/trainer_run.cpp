@@ -25,10 +25,14 @@ std::unique_ptr<Backend> require_backend(std::unique_ptr<Backend> b, const std::
   return b;
 }
 
-/// The layer in "grad_norm.layer.3"; -1 for "grad_norm.outside_layers"; nullopt for other metrics.
-std::optional<std::int32_t> layer_of_metric(std::string_view key, std::uint32_t layers) {
-  if (key == "grad_norm.outside_layers") return -1;
-  constexpr std::string_view kPrefix = "grad_norm.layer.";
+/// The layer in "grad_norm.layer.3", of several ranks in "grad_norm_part.layer.3"; -1 for
+/// "grad_norm.outside_layers"; nullopt for other metrics.
+std::optional<std::int32_t> layer_of_metric(std::string_view key, std::uint32_t layers, bool part) {
+  const std::string_view norm = part ? "grad_norm_part." : "grad_norm.";
+  if (!key.starts_with(norm)) return std::nullopt;
+  key.remove_prefix(norm.size());
+  if (key == "outside_layers") return -1;
+  constexpr std::string_view kPrefix = "layer.";
   if (!key.starts_with(kPrefix)) return std::nullopt;
   std::uint32_t layer = 0;
   const auto [end, error] = std::from_chars(key.data() + kPrefix.size(), key.data() + key.size(), layer);
@@ -105,8 +109,9 @@ void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
 double Run::metric(std::string_view key) {
   if (key == "peak_flops")
     if (const double measured = backend_->peak_flops(); measured > 0.0) return measured;
-  if (const std::optional<std::int32_t> layer = layer_of_metric(key, program_.model.layers);
-      layer && !ranks_)  // of several ranks each has the gradients of its part only
+  // Of several ranks each has the squares of the elements that it counts in the norm of all.
+  if (const std::optional<std::int32_t> layer =
+          layer_of_metric(key, program_.model.layers, walker_.ranks().present()))
     if (const double squares = backend_->layer_grad_squares(*layer); squares >= 0.0)
       return std::sqrt(squares);
   throw abi::StatusError(TH_E_UNSUPPORTED,

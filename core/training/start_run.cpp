@@ -340,6 +340,7 @@ void TrainingRun::compare_ranks() {
 /// Opens metrics.jsonl, cut back to the resumed step, and writes the start event. After the weights are
 /// loaded: a run that fails earlier leaves everything of the run before it.
 void TrainingRun::open_metrics() {
+  if (config_.output.tensorboard) layer_norms_.emplace(config_.model.layers);
   if (!ranks_.first()) {
     events_.emplace(fs::path(), false, nullptr);
     return;

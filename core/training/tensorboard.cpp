@@ -113,7 +113,7 @@ void TensorBoard::scalars(std::uint64_t step, const Scalars& values) {
   attempt([&](EventFile& f) { f.add(step, kSummary, summary); });
 }
 
-void TensorBoard::step(const StepProgress& p, plugin::Session& session, std::uint32_t layers) {
+void TensorBoard::step(const StepProgress& p, Scalars layer_norms) {
   if (!file_) return;
   Scalars values = {{"loss/train", p.loss},
                     {"optimizer/lr", p.lr},
@@ -122,26 +122,8 @@ void TensorBoard::step(const StepProgress& p, plugin::Session& session, std::uin
                     {"memory/in_use_bytes", static_cast<double>(p.memory_bytes)}};
   if (p.mfu) values.emplace_back("speed/mfu", *p.mfu);
   if (p.ranks) values.emplace_back("speed/wait_share", p.ranks->wait_share);
-  // The first and the last step too: a short run has them.
-  if (has_layer_norms_ && (p.step % kLayerSteps == 0 || p.step == 1 || p.step == p.steps))
-    for (auto& norm : layer_norms(session, layers)) values.push_back(std::move(norm));
+  for (auto& norm : layer_norms) values.push_back(std::move(norm));
   scalars(p.step, values);
-}
-
-/// Optional metrics of a trainer; see th_trainer::metric. Numbers have leading zeros, because TensorBoard
-/// sorts tags as texts.
-Scalars TensorBoard::layer_norms(plugin::Session& session, std::uint32_t layers) {
-  Scalars norms;
-  const int digits = static_cast<int>(std::to_string(layers).size());
-  for (std::uint32_t l = 0; l < layers && has_layer_norms_; ++l)
-    if (const std::optional<double> norm = session.metric(fmt::format("grad_norm.layer.{}", l)))
-      norms.emplace_back(fmt::format("grad_norm/layer_{:0{}}", l, digits), *norm);
-    else
-      has_layer_norms_ = false;
-  if (has_layer_norms_)
-    if (const std::optional<double> norm = session.metric("grad_norm.outside_layers"))
-      norms.emplace_back("grad_norm/outside_layers", *norm);
-  return norms;
 }
 
 void TensorBoard::validation(std::uint64_t step, double loss) {

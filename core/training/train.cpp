@@ -222,7 +222,9 @@ void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plu
   }
   progress.memory_bytes = registry_.ledger().in_use(plan_.compute_tier);
   observer_.step(progress);
-  if (board_) board_->step(progress, *session_, config_.model.layers);
+  Scalars norms;
+  if (layer_norms_) norms = layer_norms_->measure(step, steps, *session_, ranks_);
+  if (board_) board_->step(progress, std::move(norms));
 }
 
 bool TrainingRun::checkpoint_is_due() {

@@ -28,6 +28,7 @@
 #include "core/training/state_copy.hpp"
 #include "core/training/step_profile.hpp"
 #include "core/training/stop_signals.hpp"
+#include "core/training/layer_norms.hpp"
 #include "core/training/tensorboard.hpp"
 #include "core/training/throughput.hpp"
 #include "core/training/train.hpp"
@@ -177,6 +178,7 @@ class TrainingRun {
   std::optional<StepProfile> profile_;  // declared after session_: it must be destroyed first
   RunDevice device_;                    // set by create_session()
   std::optional<Events> events_;
+  std::optional<LayerNorms> layer_norms_;  // of every process, with output.tensorboard
   std::optional<TensorBoard> board_;  // of the first process, with output.tensorboard
   Throughput throughput_;
   SpikeDetector spikes_;

@@ -121,8 +121,10 @@ typedef struct th_trainer {
   const char* (*info)(th_trainer_inst*, const char* key);
   /* Measures a figure: "peak_flops" (what MFU is a share of: FLOP/s of multiply-adds alone, or where they
    * cannot be measured of a large matrix product), "grad_norm.layer.3" and
-   * "grad_norm.outside_layers" (norm of these gradients in the last update, before clipping). TH_E_ABSENT or
-   * TH_E_UNSUPPORTED: no such figure. [inst] {created+} */
+   * "grad_norm.outside_layers" (norm of these gradients in the last update, before clipping), of several
+   * ranks "grad_norm_part.layer.3" and "grad_norm_part.outside_layers" (of the elements that this rank counts:
+   * the squares of all ranks add up to those of the layer). TH_E_ABSENT or TH_E_UNSUPPORTED: no such figure.
+   * [inst] {created+} */
   th_status (*metric)(th_trainer_inst*, const char* key, double* value, th_error*);
   /* Frees everything; always succeeds, also after TH_E_DEVICE_LOST. [inst] {exists} */
   void (*destroy)(th_trainer_inst*);

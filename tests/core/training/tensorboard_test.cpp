@@ -11,6 +11,7 @@
 
 #include "core/training/tensorboard.hpp"
 #include "tests/support/files.hpp"
+#include "tests/support/mpirun.hpp"
 #include "tests/support/small_run.hpp"
 
 using namespace trainhost;
@@ -183,6 +184,32 @@ BOOST_AUTO_TEST_CASE(a_run_and_its_resumption_are_one_curve) {
   BOOST_TEST(board.scalars.at("loss/validation").count(2) == 1u);
   BOOST_TEST(test::has(board.texts.at("run.toml/text_summary"), "hidden_size = 16"));
   BOOST_TEST(board.tags.count("_hparams_/session_end_info") == 1u);
+}
+
+/// Data-parallel ranks with whole gradients and with parts of them, and tensor-parallel ones with parts of
+/// tensors.
+BOOST_AUTO_TEST_CASE(several_processes_have_the_norms_of_one,
+                     *boost::unit_test::precondition(test::has_mpirun)) {
+  TemporaryDirectory tmp;
+  const std::vector<std::string> model = {"model.num_key_value_heads=2", "model.vocab_size=260"};
+  BOOST_REQUIRE(test::run_program(test::small_run(tmp / "1", 2, model)).code == 0);
+  const Board one = read_board(tmp / "1/tb");
+  const std::vector<std::vector<std::string>> divided = {
+      {"parallel.data=2", "parallel.zero=0"}, {"parallel.data=2", "parallel.zero=3"}, {"parallel.tensor=2"}};
+  for (const std::vector<std::string>& settings : divided) {
+    std::vector<std::string> more = model;
+    more.insert(more.end(), settings.begin(), settings.end());
+    const fs::path run = tmp / settings.back();
+    const test::Outcome r = test::run_program(test::small_run(run, 2, more), test::under_mpirun(2));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const Board board = read_board(run / "tb");
+    for (const char* tag : {"grad_norm/layer_0", "grad_norm/layer_1", "grad_norm/outside_layers"})
+      for (const std::uint64_t step : {1u, 2u}) {
+        BOOST_TEST_INFO(settings.back() << " " << tag << " step " << step);
+        BOOST_TEST(board.scalars.at(tag).at(step) == one.scalars.at(tag).at(step),
+                   boost::test_tools::tolerance(2e-4f));
+      }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_run_without_files_for_tensorboard_has_the_same_weights) {
