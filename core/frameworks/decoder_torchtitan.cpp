@@ -192,11 +192,41 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
   };
   const Tensor h = add(t_, x, attended());
   const auto fed = [&] {
-    const Tensor input = norm(h, w.ffn_norm, "ffn_norm");
+    const Tensor input = keeps_buffers_after(norm(h, w.ffn_norm, "ffn_norm"), w);
     const Tensor output = feed_forward(gather_tokens(t_, input, exchange_), w);
     return scatter_tokens(t_, output, exchange_);
   };
   return add(t_, h, fed());
+}
+
+Tensor TorchtitanDecoder::keeps_buffers_after(const Tensor& x, const Layer& w) {
+  if (!reuses_buffers()) return x;
+  const std::int64_t tokens = batch_ * sequence_, kv_width = w.kv_heads * w.head_dim;
+  const Shape all{tokens, hidden_};
+  const auto keep = [=, this](BackwardCall& c) {
+    const auto add = [&](const Shape& shape, Element type, const char* name) {
+      buffers_.push_back(c.tape.make(shape, type, name));
+    };
+    // The gradients of the input by w1 and w3, and what was sent to be reduced.
+    for (int i = 0; i < 3; ++i) add(all, s_.weights, "buffer of all tokens, used again");
+    // In 8 bits: the gathered input, its copy by columns for w1 and for w3, and that of the gathered gradient
+    // for w2.
+    for (int i = 0; i < 4; ++i) add(all, Element::kByte, "buffer of all tokens in 8 bits, used again");
+    // Of the rotary embedding, which the layer computed again.
+    add({tokens, w.heads * w.head_dim}, Element::kF32, "buffer of the queries, used again");
+    add({tokens, kv_width}, Element::kF32, "buffer of the keys, used again");
+    c.results[0] = c.take();
+  };
+  return t_.apply_view({"buffers", std::span(&x, 1), {}, false, keep}, x, x->shape);
+}
+
+Tensor TorchtitanDecoder::uses_buffers_before(const Tensor& x) {
+  if (!reuses_buffers()) return x;
+  const auto release = [this](BackwardCall& c) {
+    buffers_.clear();
+    c.results[0] = c.take();
+  };
+  return t_.apply_view({"buffers", std::span(&x, 1), {}, false, release}, x, x->shape);
 }
 
 Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
@@ -235,7 +265,7 @@ Tensor TorchtitanDecoder::attention(const Tensor& x, const Layer& w) {
     return view(t_, flat, {batch_, sequence_, count, w.head_dim});
   };
   Tensor q = project(w.wq, "attention.wq"), k = project(w.wk, "attention.wk"),
-         v = project(w.wv, "attention.wv");
+         v = uses_buffers_before(project(w.wv, "attention.wv"));
   const ModuleScope scope(t_, "attention");
   // Attention.forward() assigns xq, xk and xv again; keys and values are variables of their own.
   q = heads(q, w.heads);

@@ -36,6 +36,14 @@ class TorchtitanDecoder : public StageModel {
   Tensor feed_forward(const Tensor& x, const Layer& w);
   Tensor repeated(const Tensor& x, std::int64_t times);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
+  /// Inductor does not free a buffer that a later tensor of the same size can use: it exists in between. In
+  /// the backward pass of a compiled layer with tensor parallelism and products in 8 bits, the buffers of the
+  /// MLP stay until the products of attention use them.
+  bool reuses_buffers() const { return s_.compiles_layers && s_.float8_layers && s_.tensor > 1; }
+  /// `x`, the input of the MLP: when its gradient is known, its buffers are kept.
+  Tensor keeps_buffers_after(const Tensor& x, const Layer& w);
+  /// `x`, a result of attention's products: before its gradient is used, the buffers are free again.
+  Tensor uses_buffers_before(const Tensor& x);
 
   Tape& t_;
   const StepSettings& s_;
@@ -44,6 +52,7 @@ class TorchtitanDecoder : public StageModel {
   Tensor embedding_, head_, final_norm_, ids_, labels_, angles_;
   std::vector<Tensor> all_angles_;
   std::vector<Layer> layers_;
+  std::vector<Tensor> buffers_;  // kept by the backward pass of the compiled layer that runs
 };
 
 }  // namespace trainhost::frameworks

@@ -51,10 +51,9 @@ const std::vector<TitanRun> kTitanRuns = {
     {"titan-8b-b200-BF16", "8B", "pytorch", compiled("0.2"), 4, 1, 1, 1, 32, 2048, 1, kSelective, kBF16,
      174.49, -6, 6},
     {"titan-70b-2D", "70B", "pytorch", compiled("0.0"), 32, 8, 1, 1, 16, 8192, 1, kFull, kF8, 71.9, -7, 0},
-    {"titan-405b-1F1B", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 4, 8192, 8, kFull, kF8, 82.5, -16, 0},
-    {"titan-405b-cp1", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 1, 32768, 8, kFull, kF8, 75.3, -8, 0},
-    {"titan-405b-cp4", "405B", "pytorch", compiled("0.0"), 2, 8, 8, 4, 1, 131072, 8, kFull, kF8, 77.1, -10,
-     0},
+    {"titan-405b-1F1B", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 4, 8192, 8, kFull, kF8, 82.5, -15, 0},
+    {"titan-405b-cp1", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 1, 32768, 8, kFull, kF8, 75.3, -6, 0},
+    {"titan-405b-cp4", "405B", "pytorch", compiled("0.0"), 2, 8, 8, 4, 1, 131072, 8, kFull, kF8, 77.1, -8, 0},
 };
 
 RunSpec run_of(const TitanRun& t) {
@@ -116,7 +115,7 @@ BOOST_AUTO_TEST_CASE(the_error_of_each_published_run_is_what_the_documentation_s
   }
   const double mean = sum / static_cast<double>(kTitanRuns.size());
   std::printf("mean %.2f %%, without pipelines %.2f %%\n", mean, without_pipeline / runs);
-  BOOST_TEST(mean <= 4.5);
+  BOOST_TEST(mean <= 3.8);
   BOOST_TEST(without_pipeline / runs <= 2);
 }
 
