@@ -43,6 +43,28 @@ void flash_backward_temporaries(Tape& t, const Shape& q, const Shape& k) {
                      "dq in f32, row sums, dk and dv per query head");
 }
 
+/// What ring attention of torch allocates beside its kernels, on every rank (_templated_ring_attention() and
+/// its backward pass, with the default rotation by an all-gather): the keys and values as one tensor, and
+/// those of all ranks.
+std::vector<Tensor> ring_keys(Tape& t, const Tensor& k, std::int64_t context) {
+  if (context == 1) return {};
+  const auto elements = static_cast<std::int64_t>(2 * k->shape.count());
+  return {t.make({elements}, k->type, "keys and values"),
+          t.make({context * elements}, k->type, "keys and values of all ranks")};
+}
+
+/// Gradients in f32: that of the queries, and those of keys and values, which go round the ranks: the sum so
+/// far, the tensor that is sent, and the one that arrives.
+std::vector<Tensor> ring_gradients(Tape& t, const Shape& q, const Shape& k, std::int64_t context) {
+  if (context == 1) return {};
+  std::vector<Tensor> out{t.make(elementwise(q), Element::kF32, "gradient of the queries, summed")};
+  const auto elements = static_cast<std::int64_t>(2 * k.count());
+  for (const char* name : {"gradients of keys and values, summed", "gradients of keys and values, sent",
+                           "gradients of keys and values, received"})
+    out.push_back(t.make({elements}, Element::kF32, name));
+  return out;
+}
+
 Tensor flash(Tape& t, const AttentionInputs& in) {
   // _scaled_dot_product_flash_attention(): head dimensions are padded to a multiple of 8 before the node, so
   // the padded copies are saved. The result is sliced.
@@ -55,9 +77,14 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
   const Tensor counters = t.make_result({3}, Element::kI64, "random state", true);
   const std::array inputs{q, k, v};
   const std::array saved{q, k, v, sums, counters};
+  std::vector<Tensor> ring = ring_keys(t, k, in.context);
+  // The outputs of the ranks' parts are merged in f32.
+  if (in.context > 1) ring.push_back(t.make(shape, Element::kF32, "output, merged"));
   const Tensor out = t.apply({"output", inputs, saved, true,
-                              [](BackwardCall& c) {
+                              [context = in.context](BackwardCall& c) {
                                 const Shape &qs = c.saved[0]->shape, &ks = c.saved[1]->shape;
+                                const auto keys = ring_keys(c.tape, c.saved[1], context);
+                                const auto sums = ring_gradients(c.tape, qs, ks, context);
                                 for (std::size_t i = 0; i < 3; ++i)
                                   c.results[i] =
                                       c.tape.make(elementwise(i ? ks : qs), c.saved[0]->type, "gradient");

@@ -12,6 +12,7 @@ struct AttentionInputs {
   bool soft_cap = false;    // eager only
   bool f32_softmax = true;  // GPT-2 computes in the type of its input
   double dropout = 0;
+  std::int64_t context = 1;  // ranks of ring attention, which have equal parts of the tokens; flash only
 };
 
 struct AttentionOutputs {

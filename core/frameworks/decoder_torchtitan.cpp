@@ -289,6 +289,7 @@ Tensor TorchtitanDecoder::attention(const Tensor& x, const Layer& w) {
   const std::int64_t times = w.heads / w.kv_heads;
   const Tensor keys = repeated(k, times), values = repeated(v, times);
   AttentionInputs in;
+  in.context = s_.context;
   in.q = transpose(t_, q, 1, 2);
   in.k = transpose(t_, keys, 1, 2);
   in.v = transpose(t_, values, 1, 2);

@@ -80,7 +80,8 @@ void require_countable(const model::Architecture& a, const StepSettings& s) {
   // 4,096 storages per layer and two steps is far above what any model here allocates; the sum of a trace
   // then fits into 63 bits without a check per event.
   constexpr std::uint64_t kBytes = 4, kStoragesPerLayer = 4096;
-  const std::uint64_t tokens = checked_mul(s.batch, s.sequence);
+  // Of this rank: ranks of context parallelism share the tokens, those of tensor parallelism the heads.
+  const std::uint64_t tokens = checked_mul(s.batch, s.sequence) / s.context;
   std::uint64_t widest = std::max<std::uint64_t>(a.vocab, a.hidden), heads = 1;
   for (const model::LayerRun& r : a.layers) {
     const model::Layer& l = r.layer;
@@ -90,7 +91,7 @@ void require_countable(const model::Architecture& a, const StepSettings& s) {
     widest = std::max(widest, checked_mul(l.experts.count, l.experts.each.width, 2));
     heads = std::max<std::uint64_t>(heads, l.attention.heads);
   }
-  const std::uint64_t scores = checked_mul(tokens, heads, s.sequence);
+  const std::uint64_t scores = checked_mul(tokens, heads, s.sequence) / s.tensor;
   const std::uint64_t largest =
       std::max({checked_mul(tokens, widest), checked_mul(widest, a.hidden), scores});
   checked_mul(largest, kBytes, kStoragesPerLayer, a.layer_count() + 1);

@@ -180,6 +180,27 @@ BOOST_AUTO_TEST_CASE(context_parallel_ranks_keep_the_angles_of_all_tokens_twice)
   BOOST_TEST(bytes_named(trace_of(s), "token ids") == 128u * 8);
 }
 
+BOOST_AUTO_TEST_CASE(ring_attention_gathers_keys_and_values_and_sums_their_gradients_in_f32) {
+  StepSettings s = recomputing();
+  s.batch = 1, s.sequence = 512;
+  // torchtitan repeats the keys and values for every query head.
+  constexpr std::uint64_t kRankTokens = 128, kHeads = kRankTokens * kHidden;
+  BOOST_TEST(bytes_named(trace_of(s), "keys and values of all ranks") == 0u);
+  s.context = 4;
+  const Trace t = trace_of(s);
+  const auto named = [&](const char* tensor, std::uint64_t bytes) {
+    return most_at_once(
+        t, kBackward, [&](const TraceStorage& x) { return t.names[x.tensor] == tensor && x.bytes == bytes; });
+  };
+  BOOST_TEST(named("keys and values", 2 * 2 * kHeads) == 1u);
+  BOOST_TEST(named("keys and values of all ranks", 4 * 2 * 2 * kHeads) == 1u);
+  BOOST_TEST(named("gradient of the queries, summed", 4 * kHeads) == 1u);
+  BOOST_TEST(named("gradients of keys and values, received", 4 * 2 * kHeads) == 1u);
+  // Forward pass, recomputation and backward pass of each layer in both steps.
+  BOOST_TEST(bytes_named(t, "keys and values of all ranks") == 2 * kLayers * 3 * 4 * 2 * 2 * kHeads);
+  BOOST_TEST(bytes_named(t, "output, merged") == 2 * kLayers * 2 * 4 * kHeads);
+}
+
 BOOST_AUTO_TEST_CASE(stages_share_the_layers) {
   const auto sizes = [](std::uint32_t layers, std::uint32_t stages, bool ends_count) {
     std::vector<std::uint32_t> out;
