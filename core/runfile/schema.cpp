@@ -126,7 +126,7 @@ constexpr Key kKeys[] = {
     {"parallel.context", Type::kInteger, "1", 1, 1048576, "", "", "context-parallel ranks"},
     {"parallel.expert", Type::kInteger, "1", 1, 1048576, "", "", "expert-parallel ranks, taken from the data-parallel ranks"},
     {"parallel.zero", Type::kInteger, "0", 0, 3, "", "", "ZeRO stage over data- and context-parallel ranks; 1 shards optimizer state, 2 also gradients, 3 also weights"},
-    {"parallel.communicator", Type::kText, "\"auto\"", 0, 0, "", "", "plugin that connects the processes of a run: mpi, or the name of another one; auto is mpi"},
+    {"parallel.communicator", Type::kText, "\"auto\"", 0, 0, "", "", "plugin that connects the processes of a run: mpi, nccl, or the name of another one; auto is nccl under torchrun, else mpi"},
     {"parallel.timeout", Type::kInteger, "600", 0, 1000000, "", "", "seconds after which a rank that waits for another one fails; 0 = never"},
     {"parallel.vocab_multiple", Type::kInteger, "1", 1, 1048576, "", "", "pad the vocabulary to a multiple of this value times parallel.tensor"},
 

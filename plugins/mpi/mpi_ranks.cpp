@@ -16,6 +16,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/base/collectives.hpp"
 #include "core/base/types.hpp"
+#include "plugins/common/ordered_sums.hpp"
 
 namespace trainhost::mpi {
 namespace {
@@ -38,70 +39,6 @@ const char* operation_name(std::uint32_t kind) {
     default:
       return nullptr;
   }
-}
-
-float f32_of(std::uint16_t bf16) {
-  const std::uint32_t bits = std::uint32_t{bf16} << 16;
-  float f;
-  std::memcpy(&f, &bits, sizeof f);
-  return f;
-}
-/// Round to nearest, ties to even; a NaN stays one.
-std::uint16_t bf16_of(float f) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &f, sizeof bits);
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/// out[i] = the sum, or maximum, of from[0][i], from[1][i], ... in this order; out may be one of them. Blocks
-/// are added up in T, in a buffer that stays in the cache.
-template <class T, class E, class Read, class Write>
-void combine(std::span<const E* const> from, E* out, std::uint64_t count, bool maximum, Read read,
-             Write write) {
-  constexpr std::uint64_t kBlock = 1024;
-  T sum[kBlock];
-  for (std::uint64_t first = 0; first < count; first += kBlock) {
-    const std::uint64_t n = std::min(kBlock, count - first);
-    for (std::uint64_t i = 0; i < n; ++i) sum[i] = read(from[0][first + i]);
-    for (const E* other : from.subspan(1)) {
-      other += first;
-      if (maximum)
-        for (std::uint64_t i = 0; i < n; ++i) sum[i] = std::max(sum[i], static_cast<T>(read(other[i])));
-      else
-        for (std::uint64_t i = 0; i < n; ++i) sum[i] += read(other[i]);
-    }
-    for (std::uint64_t i = 0; i < n; ++i) out[first + i] = write(sum[i]);
-  }
-}
-
-template <class E>
-void combine_plain(std::span<const void* const> from, void* out, std::uint64_t count, bool maximum) {
-  const auto same = [](E x) { return x; };
-  std::vector<const E*> typed;
-  for (const void* p : from) typed.push_back(static_cast<const E*>(p));
-  combine<E, E>(typed, static_cast<E*>(out), count, maximum, same, same);
-}
-
-void combine_elements(std::uint32_t dtype, std::span<const void* const> from, void* out, std::uint64_t count,
-                      bool maximum) {
-  switch (dtype) {
-    case TH_DT_F32:
-      return combine_plain<float>(from, out, count, maximum);
-    case TH_DT_F64:
-      return combine_plain<double>(from, out, count, maximum);
-    case TH_DT_I32:
-      return combine_plain<std::int32_t>(from, out, count, maximum);
-    default: {
-      std::vector<const std::uint16_t*> typed;
-      for (const void* p : from) typed.push_back(static_cast<const std::uint16_t*>(p));
-      combine<float, std::uint16_t>(typed, static_cast<std::uint16_t*>(out), count, maximum, f32_of, bf16_of);
-    }
-  }
-}
-
-bool is_reduced(std::uint32_t dtype) {
-  return dtype == TH_DT_F32 || dtype == TH_DT_F64 || dtype == TH_DT_I32 || dtype == TH_DT_BF16;
 }
 
 struct Range {

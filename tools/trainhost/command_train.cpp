@@ -160,13 +160,19 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
     runfile::require_weights(c);
     registry = make_registry(a.common, &c);
     ranks = connect_ranks(c, *registry);
+  } catch (const ConnectionFailure&) {
+    throw;
   } catch (const Error& e) {
+    // A run file may differ from rank to rank, so the ranks connect to report a mistake too.
     if (!launched || e.code() != Exit::kUsage) throw;
+    const std::exception_ptr mistake = std::current_exception();
     try {
       registry = make_registry(a.common, nullptr);
-      ranks = connect_ranks({}, *registry);
+      runfile::RunConfig defaults;
+      defaults.communicator_timeout = 60;
+      ranks = connect_ranks(defaults, *registry);
     } catch (const Error&) {  // this process reports its failure alone
-      throw e;
+      std::rethrow_exception(mistake);
     }
     end_together(*ranks, e);
   }

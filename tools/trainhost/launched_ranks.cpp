@@ -14,6 +14,7 @@
 #include "core/base/text.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/process/host_info.hpp"
+#include "core/runfile/run_file_error.hpp"
 #include "core/training/ranks.hpp"
 
 namespace trainhost::cli {
@@ -29,6 +30,8 @@ constexpr Variables kLaunchers[] = {
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "srun"},
 };
 
+constexpr const char* kTorchrun = "torchrun";
+
 /// The number at the start of a variable ("4(x2)" of Slurm is 4); 0 if it is not set or none.
 std::uint32_t number_in(const char* name) {
   const char* text = std::getenv(name);
@@ -40,11 +43,16 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? escaped(name) : "an unknown host";
 }
 
-/// The process according to the variables of torchrun, which no communicator of the CPU trainer uses; nullopt
-/// if it was started alone or by another launcher.
+/// The process according to the variables of torchrun and of launchers like it; nullopt if it was started
+/// alone. The communicator checks the other variables.
 std::optional<LaunchedProcess> process_of_torchrun() {
-  if (!std::getenv("RANK") || !std::getenv("MASTER_ADDR") || number_in("WORLD_SIZE") < 2) return std::nullopt;
-  return LaunchedProcess{number_in("RANK"), number_in("WORLD_SIZE"), 1, "torchrun"};
+  if (!std::getenv("RANK") || number_in("WORLD_SIZE") < 2) return std::nullopt;
+  LaunchedProcess p{number_in("RANK"), number_in("WORLD_SIZE"), number_in("LOCAL_WORLD_SIZE"), kTorchrun};
+  if (p.rank >= p.ranks)
+    throw usage_error(fmt::format("RANK = {} and WORLD_SIZE = {} contradict each other", p.rank, p.ranks),
+                      "start the run with torchrun, without setting its variables");
+  p.local_ranks = std::clamp(p.local_ranks, 1u, p.ranks);
+  return p;
 }
 
 /// Where other processes fail too, the launcher ends this one before its turn.
@@ -53,6 +61,9 @@ constexpr std::chrono::milliseconds kTurn{1500};
 }  // namespace
 
 std::optional<LaunchedProcess> launched_process() {
+  // Under srun too, which may have started torchrun.
+  if (std::getenv("TORCHELASTIC_RUN_ID"))
+    if (const auto p = process_of_torchrun()) return p;
   for (const Variables& v : kLaunchers) {
     if (!std::getenv(v.rank) || !std::getenv(v.ranks)) continue;
     LaunchedProcess p{number_in(v.rank), number_in(v.ranks), number_in(v.local_ranks), v.launcher};
@@ -63,7 +74,7 @@ std::optional<LaunchedProcess> launched_process() {
     p.local_ranks = std::clamp(p.local_ranks, 1u, p.ranks);
     if (p.ranks > 1) return p;
   }
-  return std::nullopt;
+  return process_of_torchrun();
 }
 
 std::string name_of_process() {
@@ -80,12 +91,6 @@ std::uint32_t threads_of_process() {
 
 std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {
   const std::optional<LaunchedProcess> launched = launched_process();
-  const std::optional<LaunchedProcess> torchrun = process_of_torchrun();
-  if (!launched && torchrun)
-    throw usage_error(fmt::format("torchrun has started {} processes (RANK, WORLD_SIZE, MASTER_ADDR), which "
-                                  "cannot be connected",
-                                  torchrun->ranks),
-                      fmt::format("mpirun -n {} trainhost ..., or srun", torchrun->ranks));
   const std::uint32_t tensor = c.run.parallel.tensor, processes = launched ? launched->ranks : 1;
   const std::uint64_t wanted = std::uint64_t{c.run.parallel.data} * tensor;
   const bool given = c.given.count("parallel.data");
@@ -115,10 +120,32 @@ std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {
 }
 
 std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c, plugin::Registry& registry) {
-  if (!launched_process()) return nullptr;
-  const std::string id = c.communicator == "auto" ? "mpi" : c.communicator;
+  const std::optional<LaunchedProcess> launched = launched_process();
+  if (!launched) return nullptr;
+  const bool by_torchrun = launched->launcher == kTorchrun;
+  const std::string id = c.communicator != "auto" ? c.communicator : by_torchrun ? "nccl" : "mpi";
   const std::uint64_t timeout_ms = std::uint64_t{c.communicator_timeout} * 1000;
-  std::unique_ptr<plugin::Communicator> ranks = registry.communicator(id).connect(timeout_ms);
+  plugin::CommunicatorPlugin& communicator = registry.communicator(id);
+  std::unique_ptr<plugin::Communicator> ranks;
+  try {
+    ranks = communicator.connect(timeout_ms);
+  } catch (const plugin::PluginError& e) {
+    if (id != "nccl") throw;
+    if (!by_torchrun || e.status() != "unavailable")
+      throw ConnectionFailure(usage_error(e.what(), e.hint()), e.status() == "cancelled");
+    throw ConnectionFailure(
+        usage_error(fmt::format("torchrun has started {} processes, which only NCCL connects: {}",
+                                launched->ranks, e.what()),
+                    fmt::format("mpirun -n {} trainhost ... connects them without GPUs{}", launched->ranks,
+                                e.hint().empty() ? "" : "; else " + e.hint())),
+        false);
+  }
+  if (ranks->rank() != launched->rank || ranks->ranks() != launched->ranks)
+    throw usage_error(
+        fmt::format("this process is rank {} of {} for {}, but {} of {} for parallel.communicator = "
+                    "\"{}\"",
+                    launched->rank, launched->ranks, launched->launcher, ranks->rank(), ranks->ranks(), id),
+        "set parallel.communicator = \"auto\"");
   registry.set_ranks(ranks.get(), timeout_ms);
   return ranks;
 }
@@ -126,17 +153,23 @@ std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c,
 void end_together(plugin::Communicator& ranks, const Error& e) {
   const auto* of_plugin = dynamic_cast<const plugin::PluginError*>(&e);
   const Error failed(e.code(), of_plugin ? of_plugin->message_with_plugin() : e.what(), e.hint(), e.where());
-  training::Ranks(&ranks).together([&] { throw failed; });
+  const auto* several = dynamic_cast<const runfile::RunFileErrors*>(&e);
+  try {
+    training::Ranks(&ranks).together([&] { throw failed; });
+  } catch (const training::SharedError&) {
+    if (!several || ranks.rank() > 0) throw;
+    // Of the errors of rank 0 the others got the first; it reports all of them.
+    const std::vector<runfile::RunFileError>& all = several->errors();
+    for (std::size_t i = 0; i + 1 < all.size(); ++i) write_stderr("trainhost: " + all[i].error.full() + "\n");
+    const Error& last = all.back().error;
+    throw training::SharedError(last.code(), last.what(), last.hint(), last.where());
+  }
   throw failed;
 }
 
 Exit run_together(const std::function<plugin::Communicator*()>& ranks, const std::function<Exit()>& f) {
   const std::optional<LaunchedProcess> launched = launched_process();
-  if (!launched) {
-    const std::optional<LaunchedProcess> torchrun = process_of_torchrun();
-    // The first process says that they cannot be connected.
-    return torchrun && torchrun->rank > 0 ? Exit::kUsage : f();
-  }
+  if (!launched) return f();
   // Until the processes are connected, a mistake is one of all of them: the first one says it.
   const auto here = [&] {
     return launched->rank == 0 && !ranks() ? "" : fmt::format("rank {} on {}: ", launched->rank, host_name());
@@ -149,6 +182,12 @@ Exit run_together(const std::function<plugin::Communicator*()>& ranks, const std
     // the first one returns a code other than 0.
     if (launched->rank == 0) write_stderr("trainhost: " + e.full() + "\n");
     return e.code();
+  } catch (const runfile::RunFileErrors&) {  // before the processes were connected
+    if (launched->rank > 0) std::this_thread::sleep_for(kTurn);
+    throw;
+  } catch (const ConnectionFailure& e) {
+    if (e.reported_by_first()) return e.code();
+    failed = Error(e.code(), here() + e.what(), e.hint(), e.where());
   } catch (const plugin::PluginError& e) {
     failed = Error(e.code(), here() + e.message_with_plugin(), e.hint(), e.where());
   } catch (const Error& e) {

@@ -20,6 +20,17 @@ struct LaunchedProcess {
   const char* launcher = "";      // "mpirun"
 };
 
+/// The processes cannot be connected.
+class ConnectionFailure : public Error {
+ public:
+  ConnectionFailure(const Error& e, bool by_first) : Error(e), reported_by_first_(by_first) {}
+  /// Rank 0 reports it, and this is another one.
+  bool reported_by_first() const { return reported_by_first_; }
+
+ private:
+  bool reported_by_first_;
+};
+
 /// From the environment. Nullopt for a process that was started alone. Throws usage_error for numbers that
 /// contradict each other.
 std::optional<LaunchedProcess> launched_process();

@@ -23,7 +23,7 @@ BOOST_AUTO_TEST_CASE(each_own_plugin_passes_every_check) {
     s.file = fs::canonical(e.path()), s.program = TRAINHOST_PROGRAM, s.level = tc::kLevels;
     const tc::Report r = tc::run_checks(s);
     // Of a communicator, those that call nothing of it.
-    const bool communicator = e.path().stem() == "mpi";
+    const bool communicator = e.path().stem() == "mpi" || e.path().stem() == "nccl";
     BOOST_TEST(r.count(tc::Outcome::kPass) > (communicator ? 30u : 50u));
     for (const tc::Result& x : r.results)
       BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass || x.verdict.outcome == tc::Outcome::kSkip),

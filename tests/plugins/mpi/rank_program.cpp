@@ -1,9 +1,10 @@
-// One rank of plugins/mpi/collectives_test: started by mpirun, runs random collectives through the plugin and
-// compares every element with a plain loop over what all ranks had. The ranks draw the same numbers, so each
-// knows the others'.
-//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize|late]
-// The last argument: rank 1 stops before that call of MPI, for which the others then wait. late: of 4 ranks,
-// rank 1 stops before a sum with rank 0, which comes 2.5 s late; the others wait for rank 0 alone.
+// One rank of plugins/mpi/collectives_test, started by mpirun, or of plugins/nccl/collectives_test, which
+// sets TRAINHOST_NCCL: runs random collectives through the plugin and compares every element with a plain
+// loop over what all ranks had. The ranks draw the same numbers, so each knows the others'.
+//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize|late|short]
+// The last argument: a timeout of 1 s. short: nothing else; else rank 1 stops before that call of MPI, for
+// which the others then wait. late: of 4 ranks, rank 1 stops before a sum with rank 0, which comes 2.5 s
+// late; the others wait for rank 0 alone.
 #include <signal.h>
 
 #include <algorithm>
@@ -115,9 +116,11 @@ int run(int argc, char** argv) {
   plugin::Registry registry({argv[1]}, {});
   registry.scan();
   stop_before("init");
-  const auto ranks = registry.communicator("mpi").connect(stops.empty()     ? 20000
-                                                          : stops == "late" ? 3000
-                                                                            : 1000);
+  const bool nccl = std::getenv("TRAINHOST_NCCL");
+  const auto ranks = registry.communicator(nccl ? "nccl" : "mpi")
+                         .connect(stops.empty()     ? 20000
+                                  : stops == "late" ? 3000
+                                                    : 1000);
   const std::uint32_t n = ranks->ranks(), rank = ranks->rank();
   std::mt19937_64 random(static_cast<std::uint64_t>(std::atoll(argv[2])));
   std::vector<Check> started;
@@ -167,6 +170,7 @@ int run(int argc, char** argv) {
     const RankGroup groups[] = {{0, 1}, {n, 1}, {2, 1}, {2, 2}, {1, 1}};
     k.c.group = groups[random() % 5];
     if (k.c.group.width && n % (k.c.group.width * k.c.group.stride)) k.c.group = {};
+    if (nccl && k.c.group.width != n && k.c.group.width != 1) k.c.group = {};
     const GroupMember here = member_of(k.c.group, rank, n);
     k.c.root = static_cast<std::uint32_t>(random() % here.count);
     k.c.count = kCounts[random() % 7];

@@ -9,6 +9,7 @@
 
 #include "tests/support/mpirun.hpp"
 #include "tests/support/small_run.hpp"
+#include "tests/support/torchrun.hpp"
 
 using namespace trainhost::test;
 using nlohmann::json;
@@ -19,18 +20,22 @@ namespace {
 
 const std::string kMemory = "4294967296";  // of each emulated device
 
-RunOptions machine(int ranks, std::map<std::string, std::string> more = {}) {
+RunOptions with_devices(RunOptions o, const std::map<std::string, std::string>& more = {}) {
   const std::string fakes = CUDA_FAKES;
-  RunOptions o = ranks > 1 ? under_mpirun(ranks) : RunOptions{};
-  o.environment = {{"TRAINHOST_CUDA_DRIVER", fakes + "/libfakedriver.so"},
-                   {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
-                   {"TRAINHOST_NCCL", std::string(CUDA_STAGE) + "/engines/cuda-cublas-13.so"},
-                   {"FAKE_NVML_FREE", kMemory},
-                   {"FAKE_CUDA_TOTAL", kMemory},
-                   {"FAKE_CUDA_DEVICES", "4"},
-                   {"FAKE_CUDA_SMS", "4"}};
-  for (auto& [k, v] : more) o.environment[k] = v;
+  o.environment.merge(std::map<std::string, std::string>{
+      {"TRAINHOST_CUDA_DRIVER", fakes + "/libfakedriver.so"},
+      {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
+      {"TRAINHOST_NCCL", std::string(CUDA_STAGE) + "/engines/cuda-cublas-13.so"},
+      {"FAKE_NVML_FREE", kMemory},
+      {"FAKE_CUDA_TOTAL", kMemory},
+      {"FAKE_CUDA_DEVICES", "4"},
+      {"FAKE_CUDA_SMS", "4"}});
+  for (const auto& [k, v] : more) o.environment[k] = v;
   return o;
+}
+
+RunOptions machine(int ranks, const std::map<std::string, std::string>& more = {}) {
+  return with_devices(ranks > 1 ? under_mpirun(ranks) : RunOptions{}, more);
 }
 
 /// A small run with 6 sequences per step on the emulated GPUs.
@@ -214,6 +219,44 @@ BOOST_AUTO_TEST_CASE(a_rank_that_hangs_ends_the_run_after_the_timeout) {
   BOOST_TEST(has(r.err, "waited 3 s for other ranks while computing a step"), r.err);
   BOOST_TEST(has(r.err, "trainhost: rank "), r.err);
   BOOST_TEST(r.seconds < 40);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+// Without MPI: NCCL carries what the processes agree on too.
+BOOST_AUTO_TEST_SUITE(torchrun)
+
+BOOST_AUTO_TEST_CASE(processes_of_torchrun_train_as_one_process_does) {
+  const TemporaryDirectory tmp;
+  BOOST_REQUIRE(run_program(train(tmp / "cpu", 3, {"train.backend=\"cpu\""})).code == 0);
+  const Outcome r = run_program(train(tmp / "run", 3, {"parallel.zero=1", "output.checkpoint_every=2"}),
+                                with_devices(under_torchrun(2)));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  same_losses(steps_of(tmp / "cpu"), steps_of(tmp / "run"), "two ranks");
+  const json summary = summary_of(tmp / "run");
+  for (const json& t : summary["memory"]["tiers"])
+    BOOST_TEST(t["predicted_bytes"] == t["measured_bytes"], t.dump());
+  BOOST_TEST(fs::exists(tmp / "run/model/model.safetensors"));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_wrong_with_processes_of_torchrun_is_one_message) {
+  const TemporaryDirectory tmp;
+  const auto fails = [&](std::vector<std::string> sets, const RunOptions& o, const char* says) {
+    sets.push_back("parallel.timeout=2");
+    const Outcome r = run_program(train(tmp / "run", 2, sets), o);
+    BOOST_TEST(r.code == 2, r.err);
+    BOOST_TEST(has(r.err, says), r.err);
+    BOOST_TEST(r.err.find("trainhost: ") == r.err.rfind("trainhost: "), r.err);
+    BOOST_TEST(r.seconds < 20);
+  };
+  const std::map<std::string, std::string> one_gpu = {{"FAKE_CUDA_DEVICES", "1"}},
+                                           no_nccl = {{"TRAINHOST_NCCL", "libnccl-absent.so.2"}};
+  fails({}, with_devices(under_torchrun(3, 1)), "waited 2 s for rank 1 of 3 (WORLD_SIZE)");
+  fails({}, with_devices(under_torchrun(2), one_gpu), "ranks 0 and 1 use one GPU: device 0 on ");
+  fails({}, with_devices(under_torchrun(2), no_nccl),
+        "which only NCCL connects: several ranks need NCCL: libnccl");
+  fails({"optimizer.name=\"adan\""}, with_devices(under_torchrun(2)), "adan");
+  fails({"parallel.data=3"}, with_devices(under_torchrun(2)), "but torchrun has started 2 processes");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

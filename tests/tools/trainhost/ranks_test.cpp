@@ -13,6 +13,7 @@
 
 #include "tests/support/mpirun.hpp"
 #include "tests/support/small_run.hpp"
+#include "tests/support/torchrun.hpp"
 
 using namespace trainhost::test;
 namespace fs = std::filesystem;
@@ -379,15 +380,35 @@ BOOST_AUTO_TEST_CASE(processes_of_mpich_train_as_those_of_open_mpi,
   BOOST_TEST(steps_of(tmp / "mpich") == steps_of(tmp / "open"), boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(processes_of_torchrun_are_told_to_use_mpirun) {
+BOOST_AUTO_TEST_CASE(all_mistakes_of_a_run_file_are_reported_by_the_first_process) {
+  const TemporaryDirectory tmp;
+  const Outcome r = run_program(
+      small_run(tmp / "run", 2, {"train.stepz=1", "data.seq_length=4", "optimizer.name=\"adan\""}),
+      under_mpirun(2));
+  BOOST_TEST(r.code == 2, r.err);
+  for (const char* says : {"unknown key 'train.stepz'", "unknown key 'data.seq_length'", "adan"})
+    BOOST_TEST(count(r.err, says) == 1u, r.err);
+  BOOST_TEST(count(r.err, "trainhost: ") == 3u, r.err);
+}
+
+// NCCL connects processes of torchrun: tests/tools/gpu/emulated_ranks_test.cpp.
+BOOST_AUTO_TEST_CASE(processes_of_torchrun_without_a_gpu_are_told_to_use_mpirun) {
   const TemporaryDirectory tmp;
   for (const char* rank : {"0", "1"}) {
     RunOptions o;
     o.launcher = {"env", std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=localhost"};
-    const Outcome r = run_program(small_run(tmp / "run", 2), o);
+    o.environment = {{"TRAINHOST_NCCL", "libnccl-absent.so.2"}};
+    const Outcome missing = run_program(small_run(tmp / "run", 2), o);
+    BOOST_TEST(missing.code == 2, missing.err);
+    BOOST_TEST(has(missing.err, "RANK and WORLD_SIZE are set, but MASTER_PORT is not"), missing.err);
+    if (*rank == '1') continue;  // which would wait for rank 0
+    o.launcher.push_back("MASTER_PORT=" + std::to_string(unused_port()));
+    const Outcome r = run_program(small_run(tmp / "run", 2, {"parallel.timeout=1"}), o);
     BOOST_TEST(r.code == 2, r.err);
-    BOOST_TEST(has(r.err, "torchrun has started 2 processes") == (*rank == '0'), r.err);
-    BOOST_TEST(has(r.err, "mpirun -n 2 trainhost") == (*rank == '0'), r.err);
+    BOOST_TEST(
+        has(r.err, "torchrun has started 2 processes, which only NCCL connects: several ranks need NCCL"),
+        r.err);
+    BOOST_TEST(has(r.err, "mpirun -n 2 trainhost"), r.err);
   }
 }
 

@@ -4,6 +4,9 @@
 // 999), _UUID ("0": not supported), _MIG ("1": the devices are MIG slices, of which a process sees one).
 // CUDA_VISIBLE_DEVICES selects as in the real driver: indices, UUIDs and unique beginnings of them, up to the
 // first one that does not exist. Counts its calls, in particular those that would create a context.
+#include <dlfcn.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -153,5 +156,42 @@ EXPORT int cuGetErrorString(int code, const char** text) {
 }
 EXPORT int cuCtxCreate_v2(void**, unsigned, int) { return called("cuCtxCreate"); }
 EXPORT int cuCtxCreate_v4(void**, void*, unsigned, int) { return called("cuCtxCreate"); }
-EXPORT int cuDevicePrimaryCtxRetain(void**, int) { return called("cuDevicePrimaryCtxRetain"); }
+EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
+  *context = reinterpret_cast<void*>(static_cast<std::intptr_t>(device));
+  return called("cuDevicePrimaryCtxRetain");
+}
+EXPORT int cuDevicePrimaryCtxRelease_v2(int) { return called("cuDevicePrimaryCtxRelease"); }
 EXPORT int cuMemGetInfo_v2(std::size_t*, std::size_t*) { return called("cuMemGetInfo"); }
+
+// Memory and streams of the emulated devices, in the library that is also the emulated NCCL
+// (tests/support/cuda/driver_calls.cpp).
+namespace {
+
+template <class... A>
+int emulated(const char* name, A... arguments) {
+  const char* file = std::getenv("TRAINHOST_NCCL");
+  void* library = file ? dlopen(file, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  void* f = library ? dlsym(library, (std::string("emulated_") + name).c_str()) : nullptr;
+  const int failed = called(name);
+  return failed ? failed : f ? reinterpret_cast<int (*)(A...)>(f)(arguments...) : 801;
+}
+
+}  // namespace
+
+EXPORT int cuCtxPushCurrent_v2(void* context) {
+  return emulated("cuCtxPushCurrent", static_cast<int>(reinterpret_cast<std::intptr_t>(context)) - 100);
+}
+EXPORT int cuCtxPopCurrent_v2(void** context) { return emulated("cuCtxPopCurrent", context); }
+EXPORT int cuStreamCreate(void** stream, unsigned flags) { return emulated("cuStreamCreate", stream, flags); }
+EXPORT int cuStreamQuery(void* stream) { return emulated("cuStreamQuery", stream); }
+EXPORT int cuStreamDestroy_v2(void* stream) { return emulated("cuStreamDestroy", stream); }
+EXPORT int cuMemAlloc_v2(std::uint64_t* p, std::size_t bytes) { return emulated("cuMemAlloc", p, bytes); }
+EXPORT int cuMemFree_v2(std::uint64_t p) { return emulated("cuMemFree", p); }
+EXPORT int cuMemAllocHost_v2(void** p, std::size_t bytes) { return emulated("cuMemAllocHost", p, bytes); }
+EXPORT int cuMemFreeHost(void* p) { return emulated("cuMemFreeHost", p); }
+EXPORT int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void* stream) {
+  return emulated("cuMemcpyHtoDAsync", to, from, bytes, stream);
+}
+EXPORT int cuMemcpyDtoHAsync_v2(void* to, std::uint64_t from, std::size_t bytes, void* stream) {
+  return emulated("cuMemcpyDtoHAsync", to, from, bytes, stream);
+}

@@ -1,0 +1,52 @@
+// TCP connections with a deadline for every operation.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace trainhost::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+struct ConnectionError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket();
+
+  int descriptor() const { return descriptor_; }
+  /// Throw ConnectionError at the deadline, or if the connection ends.
+  void send(const void* data, std::size_t bytes, Clock::time_point deadline);
+  void receive(void* data, std::size_t bytes, Clock::time_point deadline);
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Tries every address of the host, again and again until the deadline: the process that listens may start
+/// later. Throws ConnectionError with the last reason.
+Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline);
+
+/// Listens on all addresses of this machine. Throws ConnectionError.
+Socket listen_at(std::uint16_t port);
+
+/// The next connection; nullopt if none comes within `limit`.
+std::optional<Socket> accept_from(const Socket& listener, std::chrono::milliseconds limit);
+
+/// True if there is something to receive, or the connection has ended, within `limit`.
+bool is_readable(const Socket& socket, std::chrono::milliseconds limit);
+
+}  // namespace trainhost::nccl
