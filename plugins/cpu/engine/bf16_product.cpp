@@ -1,10 +1,14 @@
-// For each block of rows, of columns and of the inner dimension: all threads pack the operands, then multiply
-// the packed block tile by tile. Tiles are numbered column by column, so that the panels that a thread uses
-// stay in its cache. See bf16_product.hpp; layout of packed operands: kernels/bf16.hpp.
+// Two ways to divide a product: each core packs the operands that it reads (AMX), or, for each block of rows, of
+// columns and of the inner dimension, all threads pack the operands, then multiply the packed block tile by tile.
+// Tiles are numbered column by column, so that the panels that a thread uses stay in its cache. See
+// bf16_product.hpp; layout of packed operands: kernels/bf16.hpp; rates: plugins/cpu/README.md.
 #include "plugins/cpu/engine/bf16_product.hpp"
+
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 
 #include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/kernels/bf16.hpp"
@@ -31,6 +35,21 @@ struct Packing {
     pack(count, inner.size(), static_cast<const std::byte*>(from.at) + offset * from.element_bytes(),
          from.stored, from.ld, from.inner_is_row,
          to + task * kernels.step(inner.size()) * kernels.element_bytes);
+  }
+  // All strips or panels of an operand of kernels with bf16 instructions. If its inner elements are rows, a
+  // few rows are packed at a time, so that all of their columns are read together.
+  void run_all() const {
+    constexpr std::uint64_t kRows = 64;
+    if (!from.inner_is_row) {
+      for (std::uint32_t i = 0; i < tasks(); ++i) run(i);
+      return;
+    }
+    for (std::uint64_t p = inner.begin; p < inner.end; p += kRows)
+      for (std::uint64_t i = outer.begin, at = p - inner.begin; i < outer.end;
+           i += kernels.block, at += kernels.step(inner.size()) / kernels.block)
+        pack(std::min(kernels.block, outer.end - i), std::min(kRows, inner.end - p),
+             static_cast<const std::byte*>(from.at) + (p * from.ld + i) * from.element_bytes(), from.stored,
+             from.ld, true, to + at * kernels.block * kernels.element_bytes);
   }
 };
 
@@ -103,10 +122,175 @@ void over_tiles(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t 
       }
 }
 
+// ---- each core packs what it reads itself
+
+// Division of a product into tasks. A task packs a block of columns of the right operand, unless its worker
+// packed it for the task before. The left operand is read in place if its inner elements are contiguous; else
+// kGroup rows of it are packed at a time.
+struct CoreBlocks {
+  static constexpr std::uint64_t kGroup = 128, kMaxInner = 2304, kMaxCols = 512;
+  static constexpr std::uint64_t kLeft = 128 * 1024, kBlock = 512 * 1024;  // elements
+  std::uint64_t rows, cols, inner;                   // of a task; inner elements are packed in `parts`
+  std::uint64_t parts, row_tasks, col_tasks, group;  // group: rows that are multiplied at a time
+  std::uint64_t floats;  // of each worker in the shared workspace: number of the block, block, sums
+  bool fits;
+
+  std::uint64_t block_floats() const { return cols * inner / 2; }
+  // Sums of a result in bf16 are kept over all parts of the inner elements.
+  std::uint64_t sums() const { return parts > 1 ? rows * cols : 0; }
+  CoreBlocks(std::uint64_t m, std::uint64_t n, std::uint64_t k, std::uint64_t threads) {
+    parts = std::max<std::uint64_t>(ceil_div(k, kMaxInner), 1);
+    inner = up_to(ceil_div(k, parts), kBf16InnerUnit);
+    floats = bf16_blocks(m, n, k).floats() / threads / 16 * 16;
+    const bool one = parts == 1;
+    group = std::clamp<std::uint64_t>(kLeft / inner / kBf16InnerUnit * kBf16InnerUnit, 32, kGroup);
+    cols = even_part(n, one ? std::min(kMaxCols, kBlock / inner / kBf16InnerUnit * kBf16InnerUnit) : 192),
+    rows = even_part(m, one ? 256 : 1024);
+    for (count(m, n); row_tasks * col_tasks < (one ? 8 : 4) && (rows > 64 || cols > 64); count(m, n)) {
+      if (rows > 64)
+        rows = up_to(rows / 2, kBf16InnerUnit);
+      else
+        cols = up_to(cols / 2, kBf16InnerUnit);
+    }
+    for (; !(fits = 16 + block_floats() + sums() <= floats) && cols > 128; count(m, n))
+      cols = up_to(cols / 2, kBf16InnerUnit);
+  }
+
+ private:
+  // The largest of equal parts of up to `most`.
+  static std::uint64_t even_part(std::uint64_t whole, std::uint64_t most) {
+    return up_to(ceil_div(whole, std::max<std::uint64_t>(ceil_div(whole, most), 1)), kBf16InnerUnit);
+  }
+  void count(std::uint64_t m, std::uint64_t n) {
+    row_tasks = ceil_div(m, rows), col_tasks = ceil_div(n, cols);
+  }
+};
+// The workspace of one thread: spare of the kernels, a packed group of rows, its sums.
+constexpr std::uint64_t kLeftFloats = CoreBlocks::kLeft / 2;
+static_assert(kBf16Spare + kLeftFloats + CoreBlocks::kGroup * CoreBlocks::kMaxCols <= kThreadProductWork);
+
+// Where results of a product go: sums in f32, or rounded ones.
+struct Destination {
+  float* c;
+  bool add;
+  TileHook before;
+  const Bf16Result* rounded;  // null: c
+};
+
+constexpr std::uint64_t kStreamed = 1u << 19;  // floats of a result
+// cols is a multiple of 16, rows of `to` are whole cache lines.
+void stream_rows(std::uint64_t rows, std::uint64_t cols, const float* from, std::uint64_t ld, float* to,
+                 std::uint64_t ld_to) {
+  for (std::uint64_t r = 0; r < rows; ++r, from += ld, to += ld_to)
+    for (std::uint64_t j = 0; j < cols; j += 4) _mm_stream_ps(to + j, _mm_loadu_ps(from + j));
+  _mm_sfence();
+}
+
+struct CoreTask {
+  OpContext& ctx;
+  const Bf16Operand &a, &b;
+  const CoreBlocks& size;
+  const Destination& to;
+  std::uint64_t m, n, k;
+  Range rows, cols;
+  std::uint64_t column_block;
+  std::uint32_t worker;
+
+  void run() const {
+    float* const share = ctx.shared_workspace() + worker * size.floats;
+    float* const block = share + 16;
+    for (std::uint64_t part = 0; part < size.parts; ++part) {
+      const Range inner = {part * size.inner, std::min(k, (part + 1) * size.inner)};
+      const std::uint64_t number = column_block * size.parts + part;
+      if (number_of(share) != number) {
+        const Packing columns = {
+            *ctx.bf16, ctx.bf16->pack_right, b, cols, inner, reinterpret_cast<std::byte*>(block)};
+        columns.run_all();
+        std::memcpy(share, &number, sizeof number);
+      }
+      for (std::uint64_t g = rows.begin; g < rows.end; g += size.group)
+        group({g, std::min(rows.end, g + size.group)}, inner, block);
+    }
+  }
+  static std::uint64_t number_of(const float* share) {
+    std::uint64_t number;
+    std::memcpy(&number, share, sizeof number);
+    return number;
+  }
+
+ private:
+  void group(Range at, Range inner, const float* block) const {
+    const bool first = inner.begin == 0, last = inner.end == k;
+    if (!to.rounded) {
+      if (streams()) {
+        float* const sums = ctx.worker_workspace(worker) + kBf16Spare + kLeftFloats;
+        multiply(at, inner, block, false, sums, size.cols);
+        return stream_rows(at.size(), cols.size(), sums, size.cols, to.c + at.begin * n + cols.begin, n);
+      }
+      if (first && to.before.call) to.before.call(to.before.context, at, cols);
+      return multiply(at, inner, block, to.add || !first, to.c + at.begin * n + cols.begin, n);
+    }
+    float* const sums = size.parts > 1 ? ctx.shared_workspace() + worker * size.floats + 16 +
+                                             size.block_floats() + (at.begin - rows.begin) * size.cols
+                                       : ctx.worker_workspace(worker) + kBf16Spare + kLeftFloats;
+    multiply(at, inner, block, !first, sums, size.cols);
+    if (!last) return;
+    const Bf16Result& r = *to.rounded;
+    const std::uint64_t offset = at.begin * r.ld + cols.begin;
+    ctx.kernels.store_sums(at.size(), cols.size(), sums, size.cols, r.scale,
+                           r.bias ? r.bias + cols.begin : nullptr, r.residual ? r.residual + offset : nullptr,
+                           r.c + offset, r.ld);
+  }
+  // Results that are read after they have left the caches, such as gradients of large weights, are written
+  // past them: memory is not read first, and operands stay in the caches.
+  bool streams() const {
+    return m * n >= kStreamed && !to.add && size.parts == 1 && !to.before.call && n % 16 == 0 &&
+           reinterpret_cast<std::uintptr_t>(to.c) % 64 == 0;
+  }
+  void multiply(Range at, Range inner, const float* block, bool add, float* c, std::uint64_t ldc) const {
+    const Bf16Kernels& kernels = *ctx.bf16;
+    float* const spare = ctx.worker_workspace(worker);
+    const bool in_place = a.stored && !a.inner_is_row && inner.size() % kBf16InnerUnit == 0;
+    const std::uint64_t direct = in_place ? at.size() / kernels.block * kernels.block : 0;
+    if (direct)
+      kernels.multiply_rows(direct, cols.size(), inner.size(),
+                            static_cast<const Bf16*>(a.at) + at.begin * a.ld + inner.begin, a.ld, block, add,
+                            c, ldc, spare);
+    if (direct == at.size()) return;
+    auto* const packed = reinterpret_cast<std::byte*>(spare + kBf16Spare);
+    const Packing strips = {kernels, kernels.pack_left, a, {at.begin + direct, at.end}, inner, packed};
+    strips.run_all();
+    kernels.multiply(at.size() - direct, cols.size(), inner.size(), packed, block, add, c + direct * ldc, ldc,
+                     spare);
+  }
+};
+
+// False if the workspace is too small, because there are many threads.
+bool product_by_core(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const Bf16Operand& a,
+                     const Bf16Operand& b, const Destination& to) {
+  if (!ctx.bf16->multiply_rows || k == 0) return false;
+  const std::uint32_t threads = ctx.pool.threads();
+  const CoreBlocks size(m, n, k, threads);
+  if (!size.fits) return false;
+  const std::uint64_t none = ~std::uint64_t{0};
+  for (std::uint32_t t = 0; t < threads; ++t)
+    std::memcpy(ctx.shared_workspace() + t * size.floats, &none, sizeof none);
+  ctx.pool.run(static_cast<std::uint32_t>(size.row_tasks * size.col_tasks), [&](std::uint32_t i,
+                                                                                std::uint32_t worker) {
+    const std::uint64_t block = i / size.row_tasks, r = i % size.row_tasks * size.rows, j = block * size.cols;
+    CoreTask{
+        ctx,   a,     b, size, to, m, n, k, {r, std::min(m, r + size.rows)}, {j, std::min(n, j + size.cols)},
+        block, worker}
+        .run();
+  });
+  return true;
+}
+
 }  // namespace
 
 void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
                   Bf16Operand b, bool add, float* c, TileHook before) {
+  if (product_by_core(ctx, m, n, k, a, b, {c, add, before, nullptr})) return;
   over_tiles(ctx, m, n, k, a, b, [&](const PackedTile& t) {
     if (t.first && before.call) before.call(before.context, t.rows, t.cols);
     ctx.bf16->multiply(t.rows.size(), t.cols.size(), t.inner, t.left, t.right, add || !t.first,
@@ -118,6 +302,7 @@ void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_
 // in the shared one.
 void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
                   Bf16Operand b, const Bf16Result& to) {
+  if (product_by_core(ctx, m, n, k, a, b, {nullptr, false, {}, &to})) return;
   const Bf16Blocks size = bf16_blocks(m, n, k);
   float* const block = ctx.shared_workspace() + size.left_floats() + size.right_floats();
   assert(kBf16Spare + ctx.bf16->tile_rows * ctx.bf16->tile_cols <= kProductWork);

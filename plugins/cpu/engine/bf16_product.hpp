@@ -1,7 +1,6 @@
 // Matrix products in bf16: operands are stored in bfloat16, or in f32 and rounded; sums are f32; the result
-// is f32, or rounded to bfloat16 once. All threads pack a block of each operand, then multiply it tile by
-// tile. The division depends only on the shape, as in weight_product.hpp, so the bits depend on shape and
-// kernel set.
+// is f32, or rounded to bfloat16 once. The order of the sums of an element depends only on the shape, as in
+// weight_product.hpp, so the bits depend on shape and kernel set.
 #pragma once
 #include "plugins/cpu/engine/op_context.hpp"
 

@@ -42,10 +42,6 @@ static inline __attribute__((always_inline)) __m512 rest(__m512 x) {
   return x - (__m512)_mm512_maskz_and_epi32(0xffff, (__m512i)x, _mm512_set1_epi32(int(0xffff0000u)));
 }
 
-// The compiler may move stores of vectors behind loads of tile registers, of which it does not know that they
-// read memory.
-static inline __attribute__((always_inline)) void finish_stores() { __asm__ volatile("" ::: "memory"); }
-
 // C[32, 32] (= or +=) left * right over `inner` blocks of 32; steps in words. C is f32 with rows of ldc.
 static inline __attribute__((always_inline)) void load_sums(bool add, const float* c, std::uint64_t ldc) {
   if (add) {

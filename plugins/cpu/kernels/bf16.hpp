@@ -64,6 +64,11 @@ struct Bf16Kernels {
   // C[rows, cols] (= or +=) strips times panels over `k` inner elements. spare: kBf16Spare floats.
   void (*multiply)(std::uint64_t rows, std::uint64_t cols, std::uint64_t k, const void* strips,
                    const void* panels, bool add, float* c, std::uint64_t ldc, float* spare);
+  // The same of a left operand that is not packed: rows of bf16, ld elements apart; rows are a multiple of
+  // block, k of 32. Null: the left operand must be packed.
+  void (*multiply_rows)(std::uint64_t rows, std::uint64_t cols, std::uint64_t k, const std::uint16_t* left,
+                        std::uint64_t ld, const void* panels, bool add, float* c, std::uint64_t ldc,
+                        float* spare);
   /// Null: attention of heads that are stored in bf16 is computed in f32.
   const Bf16AttentionKernels* attention;
 

@@ -22,9 +22,13 @@ struct alignas(64) TileShapes {
 // Static, because the compiler assumes that _tile_loadconfig() reads only the first bytes of its argument.
 static constexpr TileShapes kShapes;
 // Inner elements of a panel that stay in the L1 cache.
-constexpr std::uint64_t kInner = 1024;
+constexpr std::uint64_t kInner = 512;
 static inline void begin_blocks() { _tile_loadconfig(&kShapes); }
 static inline void end_blocks() { _tile_release(); }
+
+// The compiler may move stores of vectors behind loads of tile registers, of which it does not know that they
+// read memory.
+static inline __attribute__((always_inline)) void finish_stores() { __asm__ volatile("" ::: "memory"); }
 
 // One 32 x 32 tile of C in tile registers 0 to 3; 4 and 5 hold two halves of the strip, 6 and 7 two halves of
 // the panel. A packed block has 32 x 32 = 1024 elements.
@@ -35,6 +39,7 @@ static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const
   const std::uint64_t blocks = inner / kBf16InnerUnit;
   const std::uint64_t stride = ldc * sizeof(float);
   float* low = c + 16 * ldc;
+  finish_stores();
   if (add) {
     _tile_loadd(0, c, stride);
     _tile_loadd(1, c + 16, stride);
@@ -62,7 +67,67 @@ static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const
   _tile_stored(3, low + 16, stride);
 }
 
+// The same of 32 rows of a left operand that is not packed.
+constexpr std::uint64_t kInnerOfRows = 512;
+static void rows_block(std::uint64_t inner, const std::uint16_t* left, std::uint64_t ld,
+                       const std::uint16_t* right, bool add, float* c, std::uint64_t ldc) {
+  const std::uint64_t stride = ldc * sizeof(float);
+  float* low = c + 16 * ldc;
+  finish_stores();
+  if (add) {
+    _tile_loadd(0, c, stride);
+    _tile_loadd(1, c + 16, stride);
+    _tile_loadd(2, low, stride);
+    _tile_loadd(3, low + 16, stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (std::uint64_t p = 0; p < inner; p += 32, left += 32, right += 1024) {
+    _tile_loadd(4, left, ld * 2);
+    _tile_loadd(6, right, 128);
+    _tile_loadd(7, right + 32, 128);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, left + 16 * ld, ld * 2);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, stride);
+  _tile_stored(1, c + 16, stride);
+  _tile_stored(2, low, stride);
+  _tile_stored(3, low + 16, stride);
+}
+
 #include "plugins/cpu/kernels/bf16_tiles.hpp"
+
+// 512 inner elements of 32 rows stay in the L1 cache while all panels pass through the registers.
+static void multiply_rows(std::uint64_t rows, std::uint64_t cols, std::uint64_t k, const std::uint16_t* left,
+                          std::uint64_t ld, const void* panels, bool add, float* c, std::uint64_t ldc,
+                          float* spare) {
+  begin_blocks();
+  for (std::uint64_t p = 0; p < k; p += kInnerOfRows) {
+    const std::uint64_t part = k - p < kInnerOfRows ? k - p : kInnerOfRows;
+    const bool adds = add || p > 0;
+    for (std::uint64_t i = 0; i < rows; i += kBlock) {
+      const auto* right = static_cast<const std::uint16_t*>(panels) + p * kBlock;
+      for (std::uint64_t j = 0; j < cols; j += kBlock, right += k * kBlock) {
+        float* const to = c + i * ldc + j;
+        const std::uint64_t width = cols - j < kBlock ? cols - j : kBlock;
+        if (width == kBlock) {
+          rows_block(part, left + i * ld + p, ld, right, adds, to, ldc);
+          continue;
+        }
+        if (adds) copy_tile(kBlock, width, to, ldc, spare, kBlock);
+        rows_block(part, left + i * ld + p, ld, right, adds, spare, kBlock);
+        copy_tile(kBlock, width, spare, kBlock, to, ldc);
+      }
+    }
+  }
+  end_blocks();
+}
 
 using Bf16 = std::uint16_t;
 #include "plugins/cpu/kernels/attention_amx.hpp"
@@ -72,8 +137,8 @@ using Bf16 = std::uint16_t;
 static constexpr Bf16AttentionKernels kAttention = {attention::bytes, attention::forward,
                                                     attention::backward};
 extern const Bf16Kernels bf16_table;
-const Bf16Kernels bf16_table = {"amx", true,      kBlock,     sizeof(Element), 128,
-                                256,   pack_left, pack_right, multiply,        &kAttention};
+const Bf16Kernels bf16_table = {"amx",     true,       kBlock,   sizeof(Element), 128,        256,
+                                pack_left, pack_right, multiply, multiply_rows,   &kAttention};
 
 }  // namespace amx
 }  // namespace trainhost::cpu

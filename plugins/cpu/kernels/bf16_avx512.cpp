@@ -56,8 +56,8 @@ static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const
 #include "plugins/cpu/kernels/bf16_tiles.hpp"
 
 extern const Bf16Kernels bf16_table;
-const Bf16Kernels bf16_table = {"avx512_bf16", true,      kBlock,     sizeof(Element), 128,
-                                256,           pack_left, pack_right, multiply,        nullptr};
+const Bf16Kernels bf16_table = {"avx512_bf16", true,       kBlock,   sizeof(Element), 128,    256,
+                                pack_left,     pack_right, multiply, nullptr,         nullptr};
 
 }  // namespace avx512_bf16
 }  // namespace trainhost::cpu

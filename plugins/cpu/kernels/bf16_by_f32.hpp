@@ -66,4 +66,5 @@ const Bf16Kernels bf16_table = {TH_STRING(TRAINHOST_KERNEL_SET),
                                 by_f32::pack_left,
                                 by_f32::pack_right,
                                 by_f32::multiply,
+                                nullptr,
                                 nullptr};

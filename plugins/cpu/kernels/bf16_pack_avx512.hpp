@@ -94,10 +94,62 @@ static inline __attribute__((always_inline)) void pairs_by_inner(std::uint64_t r
                  : _mm512_setzero_si512();
 }
 
+// The pairs (2p, 2p + 1) of 32 inner elements of 32 rows or columns that are contiguous: whole cache lines
+// are read, because lines that are a multiple of 4 KiB apart do not stay in the L1 cache for a second visit.
+// low[p] has the pairs of the columns 0-3, 8-11, 16-19 and 24-27, high[p] the others.
+static inline __attribute__((always_inline)) void pairs_of_lines(std::uint64_t inner, const std::uint16_t* at,
+                                                                 std::uint64_t ld, __m512i low[16],
+                                                                 __m512i high[16]) {
+  for (std::uint64_t p = 0; p < 16; ++p) {
+    const __m512i a = 2 * p < inner ? _mm512_loadu_si512(at + 2 * p * ld) : _mm512_setzero_si512(),
+                  b = 2 * p + 1 < inner ? _mm512_loadu_si512(at + (2 * p + 1) * ld) : _mm512_setzero_si512();
+    low[p] = _mm512_unpacklo_epi16(a, b), high[p] = _mm512_unpackhi_epi16(a, b);
+  }
+}
+// 32 x 32 elements of an operand whose inner elements are rows. False: not implemented for f32.
+static inline bool pack_left_lines(std::uint64_t, const float*, std::uint64_t, std::uint16_t*) {
+  return false;
+}
+static inline bool pack_left_lines(std::uint64_t inner, const std::uint16_t* at, std::uint64_t ld,
+                                   std::uint16_t* to) {
+  __m512i pairs[2][16];
+  pairs_of_lines(inner, at, ld, pairs[0], pairs[1]);
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    __m512i r[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) r[i] = pairs[h][i];
+    transpose(r);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + (i / 4 * 8 + h * 4 + i % 4) * 32, r[i]);
+  }
+  return true;
+}
+static inline bool pack_right_lines(std::uint64_t, const float*, std::uint64_t, std::uint16_t*) {
+  return false;
+}
+static inline bool pack_right_lines(std::uint64_t inner, const std::uint16_t* at, std::uint64_t ld,
+                                    std::uint16_t* to) {
+  const __m512i first_half = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0),
+                second_half = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+  __m512i low[16], high[16];
+  pairs_of_lines(inner, at, ld, low, high);
+#pragma GCC unroll 16
+  for (int p = 0; p < 16; ++p) {
+    _mm512_storeu_si512(to + p * 64, _mm512_permutex2var_epi64(low[p], first_half, high[p]));
+    _mm512_storeu_si512(to + p * 64 + 32, _mm512_permutex2var_epi64(low[p], second_half, high[p]));
+  }
+  return true;
+}
+
 template <class T>
 static void pack_left_as(std::uint64_t count, std::uint64_t k, const T* at, std::uint64_t ld,
                          bool inner_is_row, std::uint16_t* to) {
-  for (std::uint64_t p = 0; p < k; p += 32)
+  for (std::uint64_t p = 0; p < k; p += 32) {
+    if (inner_is_row && count >= 32 && pack_left_lines(k - p, at + p * ld, ld, to)) {
+      to += 1024;
+      continue;
+    }
     for (std::uint64_t i = 0; i < 32; i += 16, to += 512) {
       __m512i r[16];
       if (count <= i) {
@@ -111,12 +163,14 @@ static void pack_left_as(std::uint64_t count, std::uint64_t k, const T* at, std:
 #pragma GCC unroll 16
       for (int v = 0; v < 16; ++v) _mm512_storeu_si512(to + v * 32, r[v]);
     }
+  }
 }
 
 template <class T>
 static void pack_right_as(std::uint64_t count, std::uint64_t k, const T* at, std::uint64_t ld,
                           bool inner_is_row, std::uint16_t* to) {
-  for (std::uint64_t p = 0; p < k; p += 32, to += 1024)
+  for (std::uint64_t p = 0; p < k; p += 32, to += 1024) {
+    if (inner_is_row && count >= 32 && pack_right_lines(k - p, at + p * ld, ld, to)) continue;
     for (std::uint64_t j = 0; j < 32; j += 16) {
       __m512i r[16];
       if (count <= j) {
@@ -130,6 +184,7 @@ static void pack_right_as(std::uint64_t count, std::uint64_t k, const T* at, std
 #pragma GCC unroll 16
       for (int v = 0; v < 16; ++v) _mm512_storeu_si512(to + v * 64 + j * 2, r[v]);
     }
+  }
 }
 
 static void pack_left(std::uint64_t count, std::uint64_t k, const void* at, bool bf16, std::uint64_t ld,

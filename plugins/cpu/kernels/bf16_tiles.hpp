@@ -3,8 +3,15 @@
 // elements that a strip of k is filled up to; and  static void block(k, first, inner, left, right, rows,
 // cols, add, c, ldc):  a tile of C of kBlock x kBlock, of which only `rows` x `cols` is needed, of `inner` of
 // the k packed inner elements, from `first` on. kInner elements at a time, so that a panel stays in the L1
-// cache while all strips are processed. Incomplete tiles use `spare`.
+// cache while all strips are processed. Incomplete tiles use `spare`, with the sums so far, so that the bits
+// of a sum do not depend on the division of its inner elements.
 #pragma once
+
+static void copy_tile(std::uint64_t rows, std::uint64_t cols, const float* from, std::uint64_t ld, float* to,
+                      std::uint64_t ld_to) {
+  for (std::uint64_t r = 0; r < rows; ++r)
+    for (std::uint64_t s = 0; s < cols; ++s) to[r * ld_to + s] = from[r * ld + s];
+}
 
 static void multiply(std::uint64_t rows, std::uint64_t cols, std::uint64_t inner, const void* strips,
                      const void* panels, bool add, float* c, std::uint64_t ldc, float* spare) {
@@ -24,10 +31,9 @@ static void multiply(std::uint64_t rows, std::uint64_t cols, std::uint64_t inner
           block(k, p, part, left, right, kBlock, kBlock, adds, to, ldc);
           continue;
         }
-        block(k, p, part, left, right, height, width, false, spare, kBlock);
-        for (std::uint64_t r = 0; r < height; ++r)
-          for (std::uint64_t s = 0; s < width; ++s)
-            to[r * ldc + s] = adds ? to[r * ldc + s] + spare[r * kBlock + s] : spare[r * kBlock + s];
+        if (adds) copy_tile(height, width, to, ldc, spare, kBlock);
+        block(k, p, part, left, right, height, width, adds, spare, kBlock);
+        copy_tile(height, width, spare, kBlock, to, ldc);
       }
     }
   }

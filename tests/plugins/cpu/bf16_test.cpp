@@ -184,6 +184,68 @@ BOOST_AUTO_TEST_CASE(products_of_several_blocks_are_summed) {
     }
 }
 
+// Inner elements that fit into one packed block of a core, and those that do not; with 40 threads the
+// workspace is too small for a block per core.
+BOOST_DATA_TEST_CASE(products_of_stored_operands_have_the_same_bits_however_they_are_packed,
+                     boost::unit_test::data::make({300, 450}) * boost::unit_test::data::make({992, 2401}),
+                     rows, inner) {
+  const auto m = static_cast<std::size_t>(rows), n = std::size_t{210}, k = static_cast<std::size_t>(inner);
+  const Vec a = rounded(random_vec(m * k, 1)), b = rounded(random_vec(n * k, 2));
+  const Vec product = expected_product(a, b, n, k);
+  for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
+      if (!t->native && std::string(t->name) != "avx2") continue;  // the others are the same code, and slow
+      Vec first, first_rounded;
+      for (const std::uint32_t threads : {1u, 2u, 40u})
+        for (int way = 0; way < 4; ++way) {  // each operand plain or transposed
+          OneOp one(f32_kernels(), threads, t, true);
+          one.program.model.vocab = 512, one.program.model.hidden = 2401, one.program.run.seq_len = 512;
+          one.prepare();
+          cpu::OpContext& e = one.context();
+          const bool ta = way & 1, tb = way & 2;
+          const BufferId ab = one.real(m, k, ta ? transposed(a, m, k) : a),
+                         bb = one.real(n, k, tb ? transposed(b, n, k) : b), sums = one.buffer(m, n),
+                         to = one.real(m, n);
+          const cpu::Bf16Operand left(e.at<cpu::Bf16>(ab), ta ? m : k, ta),
+              right(e.at<cpu::Bf16>(bb), tb ? n : k, tb);
+          cpu::bf16_product(e, m, n, k, left, right, false, e.f32(sums));
+          cpu::bf16_product(e, m, n, k, left, right, {e.at<cpu::Bf16>(to), n});
+          const Vec got = one.values(sums), got_rounded = one.values(to);
+          if (first.empty()) {
+            first = got, first_rounded = got_rounded;
+            BOOST_TEST(distance(got, product) <= 1e-4);
+            BOOST_TEST(distance(got_rounded, product) <= 0x1.01p-8);
+          }
+          BOOST_TEST((got == first && got_rounded == first_rounded), threads << " threads, way " << way);
+        }
+    }
+}
+
+// Large results with whole cache lines are written past the caches.
+BOOST_AUTO_TEST_CASE(large_results_have_the_same_bits_at_every_alignment) {
+  const std::size_t m = 1100, n = 496, k = 70;
+  const Vec a = random_vec(m * k, 1), b = random_vec(n * k, 2);
+  for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
+      if (!t->native) continue;
+      OneOp one(f32_kernels(), 2, t);
+      one.program.model.vocab = 1024, one.program.run.seq_len = 1100;
+      one.prepare();
+      cpu::OpContext& e = one.context();
+      const BufferId ab = one.buffer(m, k, a), bb = one.buffer(n, k, b), cb = one.buffer(m + 1, n);
+      std::vector<float> results[2];
+      for (const std::size_t offset : {0u, 1u}) {
+        float* at = e.f32(cb);
+        while (reinterpret_cast<std::uintptr_t>(at) % 64) ++at;
+        cpu::bf16_product(e, m, n, k, {e.f32(ab), k, false}, {e.f32(bb), k, false}, false, at + offset);
+        results[offset].assign(at + offset, at + offset + m * n);
+      }
+      BOOST_TEST((results[0] == results[1]));
+      BOOST_TEST(
+          results[0][m * n - 1] == expected_product(Vec(a.end() - static_cast<long>(k), a.end()),
+                                                    Vec(b.end() - static_cast<long>(k), b.end()), 1, k)[0],
+          boost::test_tools::tolerance(1e-4));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_linear_layer_and_its_gradients_round_their_operands) {
   const std::size_t m = 70, n = 45, k = 39;
   const Vec x = random_vec(m * k, 1), w = random_vec(n * k, 2), bias = random_vec(n, 3),
