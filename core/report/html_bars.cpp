@@ -62,8 +62,10 @@ std::string draw(const BarChart& c) {
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {
     const double at = x(ticks.at[i]);
     if (at > kWidth - kBarRight - 4) break;
-    out +=
-        line(at, kBarTop - 4, at, bottom, "grid") + label(at, bottom + 16, ticks.label[i], "middle", "dim");
+    // A label that would be cut at the right edge ends there.
+    const bool cut = at + text_width(ticks.label[i]) / 2 > kWidth;
+    out += line(at, kBarTop - 4, at, bottom, "grid") +
+           label(cut ? kWidth : at, bottom + 16, ticks.label[i], cut ? "end" : "middle", "dim");
   }
   const double limit_at = limit_in ? x(c.limit.value) : -100;
   const std::size_t limited = limit_in ? std::min(c.limited, c.bars.size()) : 0;

@@ -7,6 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/report/csv.hpp"
 #include "core/report/html_axis.hpp"
+#include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 #include "core/report/html_style.hpp"
 #include "core/report/plan_report.hpp"
@@ -265,6 +266,23 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
   BOOST_TEST(report::html::format_seconds(0.83) == "830 ms");
   BOOST_TEST(report::html::format_seconds(14.0) == "14.0 s");
   BOOST_TEST(report::html::format_seconds(22680) == "6.30 h");
+}
+
+/// The axis of a run of 22.0 MiB once ended in "24 Mi".
+BOOST_AUTO_TEST_CASE(no_label_of_a_bar_chart_is_cut) {
+  static const std::regex centred(
+      "<text x=\"([0-9.]+)\" y=\"[0-9.]+\" text-anchor=\"middle\"[^>]*>([^<]*)</text>");
+  for (double mib = 1; mib < 4000; mib *= 1.03) {
+    const double bytes = mib * 0x1p20;
+    const std::string svg = report::html::draw(
+        report::html::BarChart{"memory",
+                               "",
+                               report::html::Unit::kBytes,
+                               {{"host", {{"c0", "weights", bytes, ""}}, format_bytes(bytes)}},
+                               {}});
+    for (std::sregex_iterator it(svg.begin(), svg.end(), centred), end; it != end; ++it)
+      BOOST_TEST(std::stod((*it)[1]) + report::html::text_width((*it)[2].str()) / 2 <= 960.0, it->str());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(csv_has_every_entry) {
