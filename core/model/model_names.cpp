@@ -3,6 +3,9 @@
 #include "core/model/model_names.hpp"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
@@ -99,6 +102,18 @@ bool as_written(std::string_view preset, std::string_view name) {
   });
 }
 
+/// Letters and name of every preset. Computed once: a plan that does not fit loads its model a hundred times.
+const std::vector<std::pair<std::string, std::string>>& letters_of_presets() {
+  static const std::vector<std::pair<std::string, std::string>> all = [] {
+    std::vector<std::pair<std::string, std::string>> out;
+    const auto add = [&](const ModelSpec& m) { out.emplace_back(model_letters(m.name), m.name); };
+    std::ranges::for_each(model_presets(), add);
+    std::ranges::for_each(model::planned_presets(), add);
+    return out;
+  }();
+  return all;
+}
+
 }  // namespace
 
 std::string model_letters(std::string_view name) {
@@ -140,11 +155,8 @@ std::string preset_of(std::string_view name) {
     if (letters.starts_with(n.letters)) letters.replace(0, n.letters.size(), n.preset);
   // opt-1.3b and opt-13b have the same letters: the name as it is wins.
   std::string found;
-  const auto look = [&](const ModelSpec& m) {
-    if (model_letters(m.name) == letters && (found.empty() || as_written(m.name, name))) found = m.name;
-  };
-  std::ranges::for_each(model_presets(), look);
-  std::ranges::for_each(model::planned_presets(), look);
+  for (const auto& [of_preset, preset] : letters_of_presets())
+    if (of_preset == letters && (found.empty() || as_written(preset, name))) found = preset;
   return found;
 }
 

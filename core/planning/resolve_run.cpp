@@ -83,6 +83,14 @@ bool packs_records(const runfile::RunConfig& c, plugin::Trainer* trainer) {
   }
 }
 
+/// Whether the trainer plans a run does not depend on the number of equal layers, but the time of its plan
+/// does.
+ModelSpec with_few_layers(ModelSpec m, const RunSpec& r) {
+  constexpr std::uint32_t kLayers = 2;
+  if (r.lora_rules.empty() && r.trainable.empty()) m.layers = std::min(m.layers, kLayers);
+  return m;
+}
+
 /// Each rank has a step program of its own. If --rank names none, the plan is that of the first rank, whose
 /// parts of weights, gradients and optimizer state are never smaller than those of another. If the trainer
 /// does not train the run in several processes, no rank is set and the closed form plans it.
@@ -99,7 +107,9 @@ void choose_rank(runfile::RunConfig& c, plugin::Registry& registry, const PlanRe
   try {
     plugin::Trainer* const trainer = trainer_for(ranked, registry, request);
     if (!trainer) return;
-    trainer->plan(ranked.model, ranked.run);
+    const ModelSpec few = with_few_layers(ranked.model, ranked.run);
+    // The size of a profile is that of the program: it is refused where a plan is, without a placement.
+    if (!trainer->profile_bytes(few, ranked.run)) trainer->plan(few, ranked.run);
     ranks.data_rank = ranks.tensor_rank = 1;
   } catch (const Error&) {
   }

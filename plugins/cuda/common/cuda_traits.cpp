@@ -83,8 +83,15 @@ class Candidate {
   Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, const Hardware& host)
       : m_(m), r_(r), traits(traits_of(m, r, mode, host)) {}
 
-  /// Lower bound of the device bytes of every placement.
-  std::uint64_t least() const { return placement::least_arena(m_, r_, traits); }
+  /// Lower bound of the device bytes of every placement. The search asks for some numbers of layers
+  /// repeatedly.
+  std::uint64_t least() const {
+    const RecomputeLayers& n = traits.recompute_layers;
+    const auto known = std::ranges::find_if(least_, [&](const auto& k) { return k.first == n; });
+    if (known != least_.end()) return known->second;
+    least_.emplace_back(n, placement::least_arena(m_, r_, traits));
+    return least_.back().second;
+  }
   /// Device bytes of the placement that the planner finds.
   std::uint64_t bytes() {
     placed = placed_program(m_, r_, {traits, ""});
@@ -113,6 +120,8 @@ class Candidate {
  private:
   const ModelSpec& m_;
   const RunSpec& r_;
+  /// By recomputed layers, in which alone the traits of a candidate differ.
+  mutable std::vector<std::pair<RecomputeLayers, std::uint64_t>> least_;
 
  public:
   TrainerTraits traits;
