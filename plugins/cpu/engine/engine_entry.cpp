@@ -35,12 +35,11 @@ struct RunFactory {
     // Measured: docs/measurements.md, "Training speed".
     if (bf16 && !bf16->native)
       host->log(host, TH_LOG_WARN, kId,
-                stored
-                    ? "precision = \"bf16\" is up to a tenth slower than fp32 on this CPU, which has neither "
-                      "AVX512_BF16 nor AMX; it halves the memory of the activations"
-                    : "precision = \"bf16\" is slower than fp32 on this CPU, which has neither "
-                      "AVX512_BF16 nor AMX, "
-                      "and saves no memory in this run");
+                stored ? "precision = \"bf16\" is up to a fifth slower than fp32 on this CPU, which has no "
+                         "fast bf16 instructions (AMX, or AVX512_BF16 of AMD); it halves the memory of the "
+                         "activations"
+                       : "precision = \"bf16\" is slower than fp32 on this CPU, which has no fast bf16 "
+                         "instructions (AMX, or AVX512_BF16 of AMD), and saves no memory in this run");
     if (const std::string best = best_core_type(); !best.empty() && openblas_core() != best)
       host->log(
           host, TH_LOG_WARN, kId,

@@ -82,6 +82,12 @@ struct Bf16Kernels {
 /// avx512_bf16 | amx. Throws usage_error if the name is unknown or the CPU cannot run the table.
 const Bf16Kernels& select_bf16_kernels();
 
+/// True for CPUs on which vdpbf16ps has a quarter of the rate of an FMA instruction, so half of its FLOPs:
+/// Intel since Sapphire Rapids. Conversion to f32 is then faster. Cooper Lake and AMD (Zen 4: twice the
+/// FLOPs) use the instruction. A table, not a measurement, so that the bits of a run do not change from one
+/// start to the next. signature: eax of CPUID leaf 1.
+bool vdpbf16ps_is_slow(bool intel, unsigned signature);
+
 /// Tables that this CPU can run, slowest first.
 const Bf16Kernels* const* runnable_bf16_kernels(std::size_t* count);
 

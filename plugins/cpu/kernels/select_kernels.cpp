@@ -70,6 +70,14 @@ unsigned leaf7(unsigned subleaf, int which) {
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
+[[maybe_unused]] bool has_slow_vdpbf16ps() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0, most = 0;
+  if (!__get_cpuid(0, &most, &ebx, &ecx, &edx)) return false;
+  const bool intel = ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx && edx == signature_INTEL_edx;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return false;
+  return vdpbf16ps_is_slow(intel, eax);
+}
+
 template <class Table>
 /// The tables that this CPU can run, from narrow to wide.
 struct Runnable {
@@ -101,9 +109,13 @@ const Runnable<Bf16Kernels>& runnable_bf16() {
     Runnable<Bf16Kernels> r;
     r.add(true, scalar::bf16_table);
     r.add(runs_v3(), avx2::bf16_table);
-    r.add(runs_v4(), avx512::bf16_table);
 #ifdef TRAINHOST_AVX512_BF16
-    r.add(runs_avx512_bf16(), avx512_bf16::bf16_table);
+    const bool slow = has_slow_vdpbf16ps();
+    r.add(slow && runs_avx512_bf16(), avx512_bf16::bf16_table);
+    r.add(runs_v4(), avx512::bf16_table);
+    r.add(!slow && runs_avx512_bf16(), avx512_bf16::bf16_table);
+#else
+    r.add(runs_v4(), avx512::bf16_table);
 #endif
 #ifdef TRAINHOST_AMX
     r.add(runs_amx(), amx::bf16_table);
@@ -128,6 +140,13 @@ std::string forced() {
 }
 
 }  // namespace
+
+bool vdpbf16ps_is_slow(bool intel, unsigned signature) {
+  // Family and model with their extended parts, as CPUID leaf 1 combines them.
+  const unsigned family = signature >> 8 & 15, model = (signature >> 4 & 15) | (signature >> 12 & 0xf0);
+  constexpr unsigned kCooperLake = 85;  // also Skylake and Cascade Lake, which lack the instruction
+  return intel && family == 6 && model != kCooperLake;
+}
 
 const Kernels* const* runnable_kernels(std::size_t* count) {
   *count = runnable().count;

@@ -286,6 +286,22 @@ BOOST_AUTO_TEST_CASE(packed_blocks_of_fewer_tokens_fit_in_the_work_space) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(vdpbf16ps_is_selected_where_it_is_faster_than_conversion) {
+  BOOST_TEST(cpu::vdpbf16ps_is_slow(true, 0x806f8));     // Sapphire Rapids
+  BOOST_TEST(cpu::vdpbf16ps_is_slow(true, 0xc06f2));     // Emerald Rapids
+  BOOST_TEST(!cpu::vdpbf16ps_is_slow(true, 0x5065b));    // Cooper Lake
+  BOOST_TEST(!cpu::vdpbf16ps_is_slow(false, 0xa10f11));  // Zen 4
+  std::size_t count = 0, bf16 = 0, converted = 0;
+  const cpu::Bf16Kernels* const* all = cpu::runnable_bf16_kernels(&count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::string(all[i]->name) == "avx512_bf16") bf16 = i;
+    if (std::string(all[i]->name) == "avx512") converted = i;
+  }
+  if (!bf16) return;
+  __builtin_cpu_init();
+  BOOST_TEST((bf16 > converted) == (!__builtin_cpu_is("intel") || __builtin_cpu_is("cooperlake")));
+}
+
 BOOST_AUTO_TEST_CASE(bf16_kernels_can_be_forced_by_name) {
   for (const cpu::Bf16Kernels* t : bf16_tables()) {
     setenv("TRAINHOST_CPU_ISA", t->name, 1);
