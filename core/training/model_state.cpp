@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "core/base/checked.hpp"
@@ -161,6 +162,25 @@ const char* state_file(std::size_t scope) { return kScopeFile[scope]; }
 std::vector<TensorInfo> state_tensors(const runfile::RunConfig& c, std::size_t scope) {
   return scope == 0 ? saved_tensors(c.model, c.run)
                     : trainhost::state_tensors(c.model, c.run, static_cast<int>(scope));
+}
+
+void require_finite_weights(const runfile::RunConfig& c, const PhaseSink& progress) {
+  static std::set<fs::path> read_before;  // on the thread of the commands
+  const auto is_text = [](const fs::path& p) { return p.extension() != ".bin"; };
+  const bool tokenizes = std::any_of(c.data.train.begin(), c.data.train.end(), is_text) ||
+                         std::any_of(c.data.valid.begin(), c.data.valid.end(), is_text);
+  if (!c.weights || !tokenizes || read_before.contains(*c.weights)) return;
+  checkpoint::WeightSource source(*c.weights);
+  source.require(tensors(c.model), c.model.tied);
+  std::vector<float> piece(std::size_t{1} << 16);
+  std::uint64_t done = 0, elements = 0;
+  for (const TensorInfo& t : tensors(c.model)) elements += t.elements();
+  for (const TensorInfo& t : tensors(c.model)) {
+    source.stream(t, piece, [](std::uint64_t, std::span<const float>) {});
+    done += t.elements();
+    if (progress) progress("checking " + c.weights->filename().string(), 4 * done, 4 * elements);
+  }
+  read_before.insert(*c.weights);
 }
 
 /// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does

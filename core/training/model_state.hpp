@@ -19,6 +19,11 @@
 
 namespace trainhost::training {
 
+/// Reads model.weights once, where a text is to be tokenized, which may take long, before they are loaded.
+/// Throws Error(kUsage) with file, tensor and element if a value is not finite. Does nothing for a folder
+/// that this process has read before. Loading checks again.
+void require_finite_weights(const runfile::RunConfig& c, const PhaseSink& progress = {});
+
 /// Loads a scope of the session from safetensors, one piece at a time. `scratch` is the buffer of a piece.
 /// Throws Error(kUsage) with the list of all tensors that do not match.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,

@@ -120,10 +120,12 @@ bool TrainingRun::open_output() {
       {config_.given.count("output.dir") == 0, options_.resume, options_.overwrite, config_.steps});
   config_.output.dir = folder.dir;
   resumes_ = folder.resume;
-  // A missing or truncated shard is found before the data is tokenized, which may take long. A checkpoint has
-  // all weights, except the frozen ones beside adapters.
-  if (config_.weights && !folder.finished && (!resumes_ || trains_adapters(config_.run)))
+  // A missing or truncated shard, or a NaN, is found before the data is tokenized, which may take long. A
+  // checkpoint has all weights, except the frozen ones beside adapters.
+  if (config_.weights && !folder.finished && (!resumes_ || trains_adapters(config_.run))) {
     checkpoint::WeightSource(*config_.weights).require(tensors(config_.model), config_.model.tied);
+    if (!resumes_) require_finite_weights(config_, phases());
+  }
   const std::string shown = escaped(folder.dir.string(), 4096);
   if (folder.finished) {
     report(fmt::format("the run in {} is finished: nothing to do", shown));

@@ -23,7 +23,9 @@
 #include "core/planning/resolve_run.hpp"
 #include "core/process/host_info.hpp"
 #include "core/training/batches.hpp"
+#include "core/training/model_state.hpp"
 #include "core/training/stop_signals.hpp"
+#include "tools/trainhost/launched_ranks.hpp"
 
 namespace trainhost::cli {
 namespace {
@@ -200,13 +202,16 @@ static runfile::RunConfig load_run_or_model(const CommonArguments& a,
 /// data.seq_len of fine-tuning on records, where it is not given: the longest record, rounded up to a
 /// multiple of 16, at most 2,048 tokens and what the model is designed for. Longer ones are truncated, and
 /// counted when the data is opened. Nullopt for any other run.
-static std::optional<runfile::Override> seq_len_of_records(const runfile::RunConfig& c, bool quiet) {
+static std::optional<runfile::Override> seq_len_of_records(const runfile::RunConfig& c, bool quiet,
+                                                           bool trains) {
   constexpr std::uint64_t kMost = 2048, kMultiple = 16;
   const bool assumed =
       std::any_of(c.assumed.begin(), c.assumed.end(), [](const auto& a) { return a.key == "data.seq_len"; });
   const bool records =
       !c.data.train.empty() && std::all_of(c.data.train.begin(), c.data.train.end(), data::is_record_file);
   if (!assumed || !records || c.given.count("model.path") == 0 || !c.framework.empty()) return std::nullopt;
+  const std::optional<LaunchedProcess> launched = launched_process();
+  if (trains && (!launched || launched->rank == 0)) training::require_finite_weights(c);
   const std::uint64_t most = c.model.max_positions ? std::min(kMost, c.model.max_positions) : kMost;
   const data::OpenOptions o = planning::open_options(c);
   // The last token of a document is a target only, so a sequence holds one token more than its length.
@@ -229,7 +234,8 @@ static std::optional<runfile::Override> seq_len_of_records(const runfile::RunCon
 static runfile::RunConfig load_complete(const CommonArguments& a, const std::vector<runfile::Override>& more,
                                         const std::set<std::string>& open, bool all_errors) {
   runfile::RunConfig c = load_run_or_model(a, more, open, all_errors);
-  if (const auto seq_len = open.contains("data.seq_len") ? std::nullopt : seq_len_of_records(c, a.quiet)) {
+  if (const auto seq_len =
+          open.contains("data.seq_len") ? std::nullopt : seq_len_of_records(c, a.quiet, !a.plans_only)) {
     std::vector<runfile::Override> all = more;
     all.push_back(*seq_len);
     c = load_run_or_model(a, all, open, all_errors);

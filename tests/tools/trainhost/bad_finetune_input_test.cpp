@@ -252,6 +252,10 @@ BOOST_AUTO_TEST_CASE(weights_that_are_damaged_are_refused_in_every_kind_of_run) 
   };
   for (const char* kind : {"--lora", "--qlora", "-v"})
     refused_model(with_nan, {"model-", ".safetensors: tensor 'model.", "has 1 value that is NaN"}, {kind});
+  // Before the data is read, which may take long: here it is broken too.
+  const fs::path broken = tmp.write("bad/broken.jsonl", "{");
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--set", "data.seq_len=32"}})
+    refused(tmp / "changed", broken, {".safetensors: tensor 'model.", "has 1 value that is NaN"}, more);
 }
 
 BOOST_AUTO_TEST_CASE(an_adapter_of_another_base_is_refused) {
