@@ -25,7 +25,7 @@ Base weights and tokens are those of tests/golden/runs/gqa-tied, of untied model
 adapter_model.safetensors, as PEFT saves them, with random A and B (B is 0 in a new adapter, which would hide half of
 the gradients), and expected.json: losses and gradient norms of 20 steps of AdamW, the norms of A and B after them,
 and those of the merged weights before them. tests/plugins/cpu/golden_test.cpp compares the CPU trainer with it, and
-tests/tools/trainhost/adapter_test.cpp the merged weights.
+tests/tools/trainhost/adapter_peft_test.cpp the merged weights.
 
 lora-dropout has the losses and norms of the same adapters with lora_dropout = 0.25. Instead of PEFT's random masks it
 has those of trainhost, a function of seed, product, micro-batch and element (core/step/dropout.hpp), computed here from
