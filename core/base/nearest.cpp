@@ -76,10 +76,11 @@ std::string comparable(std::string_view name) {
 
 /// Distances up to a third of the length: enough for two slips in a key, too few to suggest unrelated names.
 /// d below the longer length: at least one character must agree. Case and separators do not count, except
-/// between names that differ in nothing else.
+/// between names that differ in nothing else. A number, such as a version, is no misspelling of another one.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
   const std::string plain = comparable(word.substr(0, kMaxWord + 1));
   if (plain.empty() || word.size() > kMaxWord) return std::nullopt;
+  const bool is_number = plain.find_first_not_of("0123456789") == plain.npos;
   const std::string* best = nullptr;
   std::pair<std::size_t, std::size_t> best_distance;
   for (const std::string& c : candidates) {
@@ -87,7 +88,7 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     const std::string other = comparable(c);
     const std::size_t longer = std::max(plain.size(), other.size());
     const std::size_t d = edit_distance(plain, other);
-    if (d > std::max<std::size_t>(1, longer / 3) || d >= longer) continue;
+    if (d > std::max<std::size_t>(1, longer / 3) || d >= longer || (d > 0 && is_number)) continue;
     const std::pair distance(d, d == 0 ? edit_distance(word, c) : 0);
     if (!best || distance < best_distance) best = &c, best_distance = distance;
   }

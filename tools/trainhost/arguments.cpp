@@ -201,6 +201,7 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   insert_default_command(arguments, commands);
   const auto named = std::find_first_of(arguments.begin(), arguments.end(), commands.begin(), commands.end());
   const std::string typed = named == arguments.end() ? "" : *named;
+  const std::string first = arguments.front();
   std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     p.root.parse(arguments);
@@ -211,6 +212,10 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
     p.root.exit(e);
     return {};
   } catch (const CLI::ParseError& e) {
+    if (first.starts_with("-") && !typed.empty())
+      throw usage_error(
+          fmt::format("the option '{}' is before the command '{}'", escaped(first, 80), typed),
+          fmt::format("options follow the command: trainhost {} {} ...", typed, escaped(first, 80)));
     const CLI::App& command = innermost_command(p.root);
     throw not_parsed(e, &command == &p.root ? typed : full_name(command));
   }

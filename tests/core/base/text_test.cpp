@@ -62,6 +62,13 @@ BOOST_AUTO_TEST_CASE(words_above_128_bytes_are_not_compared) {
   BOOST_TEST(!found(128, 129));
 }
 
+BOOST_AUTO_TEST_CASE(a_number_is_no_misspelling_of_another_one) {
+  const std::vector<std::string> versions = {"0.0", "0.1", "0.2"};
+  BOOST_TEST(!nearest("0.9", versions).has_value());
+  BOOST_TEST(nearest("0_1", versions).value() == "0.1");
+  BOOST_TEST(nearest("v0.1", versions).value() == "0.1");
+}
+
 BOOST_AUTO_TEST_CASE(ties_go_to_the_first_candidate) {
   BOOST_TEST(nearest("bat", std::vector<std::string>{"cat", "hat"}).value() == "cat");
   BOOST_TEST(!nearest("b", std::vector<std::string>{"c"}).has_value());  // nothing in common

@@ -129,6 +129,15 @@ BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_treated_as_a_misspelt_command
   BOOST_TEST(has(r.err, "did you mean 'train'?"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(an_option_before_the_command_is_said_to_be_at_the_wrong_place) {
+  const Outcome r = run_program({"--plugin-path=/tmp", "plan"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err,
+                 "the option '--plugin-path=/tmp' is before the command 'plan' (options follow the command: "
+                 "trainhost plan --plugin-path=/tmp ...)"),
+             r.err);
+}
+
 BOOST_AUTO_TEST_CASE(an_option_of_another_tool_suggests_the_one_of_this) {
   const auto refused = [](std::vector<std::string> words, const std::string& suggestion) {
     const Outcome r = run_program(words);
