@@ -129,6 +129,9 @@ def used(page):
     after = page.evaluate("document.getElementById('answer').textContent")
     assert before != after and page.evaluate("location.hash") == "#train.micro_batch=64", (before, after)
     assert page.wait("!!document.getElementById('plan').contentDocument.querySelector('svg')"), "no chart"
+    adapted = page.evaluate("(() => { field('adapter').value = 'lora'; field('targets').selectedIndex = 2; update(); "
+                            "return [last.code, last.error, last.run_file]; })()")
+    assert adapted[0] != 2 and '"lm_head"' in (adapted[2] or ""), adapted
     found = faults(page, PICTURES, "planner")
     assert not found, found
     asked = [r for r in page.requests if not r.startswith(("file:", "data:", "blob:", "about:"))]

@@ -52,6 +52,7 @@ function requestOf() {
   if (value('parallel.zero') !== '0') set('parallel.zero', value('parallel.zero'));
   if (value('adapter')) {
     set('lora.rank', value('lora.rank') || 16);
+    if (value('targets')) set('lora.targets', value('targets'));
     if (value('adapter') === 'qlora') set('lora.base', 'nf4');
   }
   for (const line of field('more').value.split('\n')) if (line.trim()) request.set.push(line.trim());
@@ -87,7 +88,7 @@ function show(reply) {
 
 function showFields() {
   for (const label of form.querySelectorAll('[data-for]')) label.hidden = !label.dataset.for.split(' ').includes(value('source'));
-  field('lora.rank').parentElement.hidden = !value('adapter');
+  for (const name of ['lora.rank', 'targets']) field(name).parentElement.hidden = !value('adapter');
 }
 
 /// Only what differs from the form as it was loaded.
