@@ -108,4 +108,11 @@ bool trains_by_program(const ModelSpec& m, const RunSpec& r) {
   return trainable_family(m.family) && r.mode != RunMode::kInference && !planned_only_setting(r);
 }
 
+PackedWeights packed_weights_of(std::string_view framework, std::string_view storage, bool flat) {
+  if (framework.empty() || framework == "trainhost") return PackedWeights::kSharded;
+  if (framework == "deepspeed") return PackedWeights::kScalesWhole;
+  const bool bytes = storage.empty() ? framework != "llama-factory" && !flat : storage == "uint8";
+  return bytes ? PackedWeights::kWhole : PackedWeights::kScalesWhole;
+}
+
 }  // namespace trainhost

@@ -41,6 +41,10 @@ enum class AttentionMemory : std::uint32_t { kFlash = 1, kMaterialised = 2 };
 /// kFused, the nearest one.
 enum class CrossEntropy : std::uint32_t { kFused = 1, kPlain = 2, kInPlace = 3, kLiger = 4, kCut = 5 };
 
+/// What ZeRO 3 and FSDP shard of weights in 4 or 8 bits: all of them; the packed elements, not their scales,
+/// which are no parameters; or nothing of them, because bytes are no type that FSDP2 shards.
+enum class PackedWeights : std::uint8_t { kSharded, kScalesWhole, kWhole };
+
 /// What a rank keeps, in which type and in which memory tier, as far as only planners read it.
 struct MemoryPolicy {
   std::uint32_t vocab_multiple = 1;   // the vocabulary is padded to a multiple of this times the TP ranks
@@ -63,9 +67,14 @@ struct MemoryPolicy {
   bool adapts_embedding = false;     // likewise the embedding
   // Likewise: lora.modules_to_save of a framework, where a trained copy is beside the frozen module.
   bool saves_head = false, saves_embedding = false;
-  double lora_dropout = 0;  // of the inputs of adapters
+  PackedWeights packed = PackedWeights::kSharded;  // likewise
+  double lora_dropout = 0;                         // of the inputs of adapters
   bool operator==(const MemoryPolicy&) const = default;
 };
+
+/// Of a framework's run. storage: plan.quant_storage, "" if it is not given; flat: FSDP1. Under DeepSpeed
+/// packed weights are parameters of any type, which stage 3 shards.
+PackedWeights packed_weights_of(std::string_view framework, std::string_view storage, bool flat);
 
 struct ModelSpec;
 struct RunSpec;

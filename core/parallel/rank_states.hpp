@@ -30,16 +30,28 @@ constexpr Size plain_bytes(DType t, Size n) {
 
 constexpr bool quantized(DType t) { return t == DType::kNF4 || t == DType::kI4 || t == DType::kI8; }
 
+/// Bytes of the scales of a quantized matrix: f32 per row in 8 bits, else one per 64 elements, in f32 or
+/// doubly quantized.
+inline Size scale_bytes(const Weight& w, DType t, bool double_quantized) {
+  if (t == DType::kI8) return Size(w.rows) * 4 * w.copies;
+  const Size blocks = share(w.each(), 64);
+  const Size scales = t == DType::kNF4 && double_quantized ? blocks + share(blocks, 256) * 4 + 4 : blocks * 4;
+  return scales * w.copies;
+}
+
 /// Bytes of stored weights. Only matrices of layers are quantized: blocks of 64 with an f32 scale each; nf4
 /// with double quantization has 8-bit scales, one f32 scale per 256 of them and one f32 mean per tensor
 /// (Dettmers et al. 2023); i8 has one f32 scale per row. Embeddings, head and vectors have type `plain`.
 inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quantized) {
   if (!quantized(t) || w.kind != Kind::kMatrix) return plain_bytes(quantized(t) ? plain : t, w.elements());
-  const Size n = w.each();
-  if (t == DType::kI8) return (n + w.rows * 4) * w.copies;
-  const Size blocks = share(n, 64);
-  const Size scales = t == DType::kNF4 && double_quantized ? blocks + share(blocks, 256) * 4 + 4 : blocks * 4;
-  return (share(n, 2) + scales) * w.copies;
+  return (share(w.each(), t == DType::kI8 ? 1 : 2)) * w.copies + scale_bytes(w, t, double_quantized);
+}
+
+/// Of these, what ZeRO 3 and FSDP leave whole on each rank.
+inline Size unsharded_bytes(const Weight& w, DType t, const MemoryPolicy& memory) {
+  if (!quantized(t) || w.kind != Kind::kMatrix || memory.packed == PackedWeights::kSharded) return 0;
+  if (memory.packed == PackedWeights::kScalesWhole) return scale_bytes(w, t, memory.double_quantized);
+  return stored_bytes(w, t, DType::kNone, memory.double_quantized);
 }
 
 /// Bytes of optimizer state of one tensor. Adafactor: row and column sums in f32; vectors one f32 per
@@ -83,16 +95,17 @@ struct Held {
   Trained dense, expert;           // trained by the optimizer: weights or adapters
   Trained saved;                   // copies of modules that are trained whole beside adapters
   Size frozen, frozen_expert;      // bytes of frozen base weights, or of the weights in inference
+  Size whole;                      // of the frozen bytes, those that are not sharded, without the others
   Size elements, expert_elements;  // of the weights without adapters
   Held& operator+=(const Held& b) {
     dense += b.dense, expert += b.expert, saved += b.saved, frozen += b.frozen,
-        frozen_expert += b.frozen_expert;
+        frozen_expert += b.frozen_expert, whole += b.whole;
     elements += b.elements, expert_elements += b.expert_elements;
     return *this;
   }
   friend Held operator*(const Held& a, std::uint64_t n) {
-    return {a.dense * n,         a.expert * n,   a.saved * n,          a.frozen * n,
-            a.frozen_expert * n, a.elements * n, a.expert_elements * n};
+    return {a.dense * n,         a.expert * n, a.saved * n,    a.frozen * n,
+            a.frozen_expert * n, a.whole * n,  a.elements * n, a.expert_elements * n};
   }
 };
 
@@ -121,8 +134,10 @@ class StateSums {
       t += {w.elements(), state_bytes(w, r_.optimizer, r_.moment)};
       return;
     }
+    const Size whole = r_.parallel.zero >= 3 ? unsharded_bytes(w, frozen_type_, r_.memory) : Size();
+    held_.whole += whole;
     (w.expert ? held_.frozen_expert : held_.frozen) +=
-        stored_bytes(w, frozen_type_, r_.compute, r_.memory.double_quantized);
+        stored_bytes(w, frozen_type_, r_.compute, r_.memory.double_quantized).without(whole);
     if (adapts(r_) && w.target != kNever && (r_.lora_targets >> w.target & 1)) adapter(w, t);
   }
   /// Adds the adapter of the LM head, whose weight `w` may be the embedding's.

@@ -28,6 +28,8 @@ class Size {
   friend constexpr Size share(Size a, std::uint64_t n) {
     return a.too_large() || n == 1 ? a : Size(a.v_ / n + (a.v_ % n != 0));
   }
+  /// Less `b`, which is a part of it.
+  constexpr Size without(Size b) const { return too_large() ? *this : Size(v_ - std::min(v_, b.v_)); }
   Size& operator+=(Size b) { return *this = *this + b; }
   friend constexpr auto operator<=>(Size, Size) = default;
 

@@ -188,6 +188,15 @@ class RankBreakdown {
   void section(const char* part, const Held& h) {
     sharded_state(part, "", h.dense, h.frozen, h.elements, s.data_ranks);
     if (h.saved.elements != Size()) saved_module(part, h.saved);
+    if (h.whole != Size())
+      add(
+          {Tier::kDevice, Component::kWeights, Claim::kExact, kAlways, h.whole},
+          [&] {
+            return std::string(part) + (memory.packed == PackedWeights::kWhole
+                                            ? ".packed weights, not sharded"
+                                            : ".scales, not sharded");
+          },
+          [&] { return text(h.whole) + " B"; });
     if (h.expert_elements != Size())
       sharded_state(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
   }

@@ -128,6 +128,24 @@ void set_plan(const Settings& s, RunConfig& c) {
     memory.gradients_in = memory.optimizer_in;  // its CPU optimizer reads them there
 }
 
+/// Rules: no input of a quantized product has fewer columns than plan.int8_outliers says have outliers.
+static void require_possible_outliers(const Settings& s, const RunConfig& c) {
+  if (!s.given("plan.int8_outliers")) return;
+  s.rule([&] {
+    s.depends_on("lora.base");
+    const ModelSpec& m = c.model;
+    // Inputs: of q, k, v, gate and up; of the output projection; of the last product.
+    const std::uint64_t columns =
+        std::min({std::uint64_t{m.hidden}, m.q_width(), std::uint64_t{m.intermediate}});
+    const auto given = static_cast<std::uint64_t>(s.integer("plan.int8_outliers"));
+    if (columns != 0 && given > columns)
+      throw usage_error(
+          fmt::format("plan.int8_outliers = {}: the narrowest input of a product has {} columns", given,
+                      columns),
+          fmt::format("give 0 to {}", columns), s.where("plan.int8_outliers"));
+  });
+}
+
 void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (c.framework == "trainhost") c.framework.clear();
@@ -154,6 +172,7 @@ void set_framework(const Settings& s, RunConfig& c) {
                                              : s.text(key);
   }
   require_possible_products(s, c);
+  require_possible_outliers(s, c);
   if (const DevicePreset* device = find_device_preset(c.device); device && s.given("plan.fp8_recipe"))
     options["compute_capability"] = std::to_string(device->capability);
   const std::string loss = s.text("plan.cross_entropy");
@@ -166,6 +185,9 @@ void set_framework(const Settings& s, RunConfig& c) {
               loss),
           "example: --for transformers", s.where("plan.cross_entropy"));
   });
+  c.run.memory.packed =
+      packed_weights_of(c.framework, s.given("plan.quant_storage") ? s.text("plan.quant_storage") : "",
+                        s.given("plan.fsdp_version") && s.integer("plan.fsdp_version") == 1);
   const MemoryPolicy& memory = c.run.memory;
   if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
   if (memory.adapts_head) options["lora_head"] = "true";

@@ -35,7 +35,7 @@ frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "meg
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",
   "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
-  "saved_head", "saved_embedding",
+  "saved_head", "saved_embedding", "quant_storage", "fsdp_version",
   "lora_dropout"]
 priority = 50
 )");
@@ -60,6 +60,10 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.memory.adapts_embedding = given.flag("lora_embedding", false);
   r.memory.saves_head = given.flag("saved_head", false);
   r.memory.saves_embedding = given.flag("saved_embedding", false);
+  const auto framework = given.word("framework", {kFrameworks.begin(), kFrameworks.end()});
+  const auto storage = given.word("quant_storage", {"uint8", "compute"});
+  r.memory.packed = packed_weights_of(framework.value_or(""), storage.value_or(""),
+                                      given.number("fsdp_version", 1, 2) == 1.0);
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));

@@ -289,6 +289,8 @@ const Mistake kInRunFiles[] = {
      "run.toml:5:16: the adapter of lm_head has rank 4, but --for transformers plans it with that of the run only, 8 (remove its rank, or plan with --for trainhost)"},
     {"[lora]\nbase = \"int8\"\n", {},
      "run.toml:2:8: lora.base = \"int8\" can be planned, but not trained: adapters are trained over weights in the type of train.precision or in NF4 (remove the key, or use `trainhost plan`)"},
+    {"[model]\npreset = \"qwen2.5-0.5b\"\n[plan]\nframework = \"transformers\"\nint8_outliers = 897\n[lora]\nbase = \"int8\"\n", {},
+     "run.toml:5:17: plan.int8_outliers = 897: the narrowest input of a product has 896 columns (give 0 to 896)"},
     {"[lora]\nrslora = 1\n", {},
      "run.toml:2:10: lora.rslora = 1: expected true or false, got a whole number"},
     {"[output]\nkeep = 0\n", {},

@@ -1,8 +1,10 @@
 // The estimator of PyTorch for QLoRA of transformers: adapters over weights of bitsandbytes. QLoRA of
 // torchtune and litgpt: own_modules_test.cpp.
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 
 #include "core/model/presets.hpp"
+#include "core/plugin/registry.hpp"
 #include "tests/plugins/estimators/pytorch_runs.hpp"
 #include "tests/plugins/estimators/report_notes.hpp"
 
@@ -224,6 +226,33 @@ BOOST_AUTO_TEST_CASE(deepspeed_leaves_each_rank_all_packed_weights) {
   BOOST_TEST(report.component_bytes(Component::kWeights) ==
              weights_of_llama_8b(false, 2) - (4 - 2) * adapters);
   BOOST_TEST(has_note(report, "each rank has all packed weights. The engine casts adapters"));
+}
+
+// Scales are no parameters, and FSDP2 leaves bytes whole. At its peak the replay has the head gathered.
+BOOST_AUTO_TEST_CASE(the_closed_form_shards_of_packed_weights_what_the_replay_shards) {
+  RunSpec r = qlora();
+  r.parallel.data = 4, r.parallel.zero = 3;
+  const auto weights = [&](const char* estimator, const char* framework, const char* storage) {
+    plugin::HostOptions o;
+    o.plugin_options[""] = {{"framework", framework}};
+    if (*storage) o.plugin_options[""]["quant_storage"] = storage;
+    plugin::Registry plugins({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, std::move(o));
+    const MemoryReport m = plugins.estimator(estimator).estimate(llama_8b(), r, nullptr);
+    return static_cast<double>(m.component_bytes(Component::kWeights) +
+                               m.component_bytes(Component::kAdapters));
+  };
+  constexpr double kHead = 2 * 128256.0 * 4096;
+  for (const char* storage : {"uint8", "compute", ""}) {
+    const double replay = weights("pytorch", "transformers", storage) - kHead;
+    BOOST_TEST(std::abs(weights("transformer", "transformers", storage) / replay - 1) < 0.005, storage);
+  }
+  const double bytes = weights("transformer", "transformers", "uint8"),
+               elements = weights("transformer", "transformers", "compute");
+  BOOST_TEST(bytes > 2 * elements);
+  BOOST_TEST(weights("transformer", "llama-factory", "") == elements);
+  // Parameters of any type are sharded by stage 3 of DeepSpeed.
+  BOOST_TEST(weights("transformer", "deepspeed", "") == elements);
+  BOOST_TEST(weights("transformer", "trainhost", "") < elements);
 }
 
 BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {

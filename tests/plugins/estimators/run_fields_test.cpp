@@ -27,7 +27,7 @@ namespace {
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
                                 kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
-                                adapts_embedding, saves_head, saves_embedding, lora_dropout] = policy;
+                                adapts_embedding, saves_head, saves_embedding, packed, lora_dropout] = policy;
 }
 
 enum Planned {
@@ -250,6 +250,15 @@ void add_options(std::vector<Row>& rows) {
                     save,
                     {{head ? "saved_head" : "saved_embedding", "true"}}});
   }
+  rows.push_back({"packed",
+                  "parallel.data",
+                  kDiffers,
+                  [](RunSpec& r) {
+                    r.mode = RunMode::kQlora, r.lora_rank = 8, r.lora_targets = 1;
+                    r.parallel.data = 2, r.parallel.zero = 3;
+                    r.memory.packed = PackedWeights::kWhole;
+                  },
+                  {{"framework", "transformers"}}});
   rows.push_back({"adapts_embedding alone",
                   "lora.targets",
                   kRefused,
