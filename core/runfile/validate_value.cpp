@@ -145,9 +145,8 @@ void validate_text(const Key& k, const Value& whole, const Value& v) {
 void validate_texts(const Key& k, const Value& v) {
   if (v.kind != Kind::kList) return validate_text(k, v, v);
   if (v.items.empty())
-    throw usage_error(
-        fmt::format("{} is an empty list: expected {}, at least one", k.name, accepted_values(k)),
-        "leave the key out for its default", v.where);
+    throw usage_error(fmt::format("{} = []: expected {}, at least one", k.name, accepted_values(k)),
+                      "leave the key out for its default", v.where);
   for (const Value& item : v.items) validate_text(k, v, item);
 }
 

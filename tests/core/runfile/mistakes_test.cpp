@@ -157,7 +157,7 @@ const Mistake kInRunFiles[] = {
     {"[memory]\ndevice = \"h200\"\n", {},
      "run.toml:2:10: memory.device = \"h200\": unknown device; did you mean 'h200-141gb'? (`trainhost devices` lists the known devices; memory.budget accepts any size)"},
     {"[memory]\nestimator = []\n", {},
-     "run.toml:2:13: memory.estimator is an empty list: expected a string or a list of strings, at least one (leave the key out for its default)"},
+     "run.toml:2:13: memory.estimator = []: expected a string or a list of strings, at least one (leave the key out for its default)"},
     {"[memory]\nestimator = [\"auto\", \"llama\"]\n", {},
      "run.toml:2:13: memory.estimator: 'auto' cannot be combined with other estimators"},
     {"[memory.estimators]\nlama = \"llama\"\n", {},
