@@ -16,8 +16,9 @@ wheel=$(ls "$source"/build-wheel/dist/*.whl)
 python/bin/pip install -q --no-deps --no-index "$wheel"
 packages=$(python/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 
-# Every library by name: of the wheel, or of a system without further packages.
-bare=' libc.so.6 libm.so.6 libgcc_s.so.1 libstdc++.so.6 ld-linux-x86-64.so.2 libmpi.so.40 libmpich.so.12 '
+# Every library by name: of the wheel, or of a system without further packages. zlib is on every system (dpkg and rpm
+# need it), and auditwheel leaves it outside.
+bare=' libc.so.6 libm.so.6 libgcc_s.so.1 libstdc++.so.6 libz.so.1 ld-linux-x86-64.so.2 libmpi.so.40 libmpich.so.12 '
 for file in $(find "$packages"/trainhost* -type f \( -name '*.so*' -o -path '*/bin/trainhost' \)); do
   for library in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
     [ -e "$packages/trainhost.libs/$library" ] || [[ $bare == *" $library "* ]] ||
