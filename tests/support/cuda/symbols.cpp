@@ -1,5 +1,5 @@
-// `__shared__` variables are thread-local variables with an ABI tag, which is part of their symbol names
-// (language.h). See symbols.hpp.
+// `__shared__` variables are statics with an ABI tag, which is part of their symbol names (language.h). See
+// symbols.hpp.
 #include "symbols.hpp"
 
 #include <cxxabi.h>
@@ -22,24 +22,22 @@
 
 #include "emu.hpp"
 
-// Argument of __tls_get_addr(): identifies a thread-local variable.
-struct TlsIndex {
-  unsigned long module, offset;
-};
-extern "C" void* __tls_get_addr(TlsIndex*);
-
 namespace emu {
 namespace {
 
-struct Variable {
-  TlsIndex at;
+/// A `__shared__` variable.
+struct Shared {
+  unsigned char* at;
   std::size_t bytes;
+  bool used = false;  // by a block of the kernel that runs
+  bool touched() const { return at[0] != 0xff || std::memcmp(at, at + 1, bytes - 1) != 0; }
 };
 struct Tables {
   unsigned long long loaded = 0;  // number of loaded objects when the tables were read
   std::map<std::uintptr_t, std::string> functions;
-  std::vector<Variable> shared;
+  std::vector<Shared> shared;
   std::map<std::string, std::size_t> shared_bytes;  // by mangled name of the variable
+  std::map<const void*, std::string> signatures;    // of the kernels that were asked for
 };
 
 // A file mapped into memory.
@@ -63,7 +61,7 @@ struct File {
   File& operator=(const File&) = delete;
 };
 
-void read_symbols(const File& f, std::uintptr_t base, unsigned long module, Tables& t) {
+void read_symbols(const File& f, std::uintptr_t base, Tables& t) {
   if (f.bytes < sizeof(ElfW(Ehdr)) || std::memcmp(f.at, ELFMAG, SELFMAG) != 0) return;
   const auto* head = reinterpret_cast<const ElfW(Ehdr)*>(f.at);
   if (head->e_shoff == 0 || head->e_shoff + head->e_shnum * sizeof(ElfW(Shdr)) > f.bytes) return;
@@ -76,9 +74,9 @@ void read_symbols(const File& f, std::uintptr_t base, unsigned long module, Tabl
       const char* name = names + symbol->st_name;
       const unsigned type = ELF64_ST_TYPE(symbol->st_info);
       if (type == STT_FUNC && symbol->st_value != 0) t.functions.emplace(base + symbol->st_value, name);
-      if (type == STT_TLS && module != 0 && symbol->st_shndx != SHN_UNDEF &&
+      if (type == STT_OBJECT && symbol->st_shndx != SHN_UNDEF && symbol->st_size > 0 &&
           std::strstr(name, "B11cuda_shared")) {
-        t.shared.push_back({{module, symbol->st_value}, symbol->st_size});
+        t.shared.push_back({reinterpret_cast<unsigned char*>(base + symbol->st_value), symbol->st_size});
         t.shared_bytes.emplace(name, symbol->st_size);
       }
     }
@@ -94,11 +92,11 @@ int read_object(dl_phdr_info* info, std::size_t, void* to) {
   auto& t = *static_cast<Tables*>(to);
   const char* path = info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe";
   if (t.loaded == 0) t.loaded = info->dlpi_adds + info->dlpi_subs;
-  if (may_contain_kernels(path)) read_symbols(File(path), info->dlpi_addr, info->dlpi_tls_modid, t);
+  if (may_contain_kernels(path)) read_symbols(File(path), info->dlpi_addr, t);
   return 0;
 }
 
-const Tables& tables() {
+Tables& tables() {
   static Tables t;
   unsigned long long now = 0;
   dl_iterate_phdr(
@@ -126,12 +124,9 @@ std::string mangled_name(const void* function) {
   return it == functions.end() ? "" : it->second;
 }
 
-}  // namespace
-
 // "void trainhost::cuda::(anonymous namespace)::scale<float, 4>(float*, int)" becomes "scale<float, 4>".
 // Names of namespaces have small letters only.
-std::string kernel_signature(const void* function) {
-  std::lock_guard lock(mutex);
+std::string make_signature(const void* function) {
   const std::string mangled = mangled_name(function);
   if (mangled.empty()) {
     char number[32];
@@ -151,6 +146,15 @@ std::string kernel_signature(const void* function) {
     name.erase(begin, end + 2 - begin);
   }
   return name;
+}
+
+}  // namespace
+
+std::string kernel_signature(const void* function) {
+  std::lock_guard lock(mutex);
+  const auto [at, first] = tables().signatures.try_emplace(function);
+  if (first) at->second = make_signature(function);
+  return at->second;
 }
 
 std::string kernel_name(const void* function) {
@@ -173,28 +177,13 @@ unsigned declared_shared_bytes(const void* kernel) {
 }
 
 void fill_static_shared(std::size_t block) {
-  struct Shared {
-    unsigned char* at;
-    std::size_t bytes;
-    bool used;
-    bool touched() const { return at[0] != 0xff || std::memcmp(at, at + 1, bytes - 1) != 0; }
-  };
-  static thread_local std::vector<Shared> mine;
-  static thread_local unsigned long long known = 0;
+  static Tables* t = nullptr;
   if (block == 0) {
     std::lock_guard lock(mutex);
-    const Tables& t = tables();
-    if (known != t.loaded) {
-      mine.clear();
-      for (const Variable& v : t.shared) {
-        TlsIndex at = v.at;
-        if (v.bytes > 0) mine.push_back({static_cast<unsigned char*>(__tls_get_addr(&at)), v.bytes, false});
-      }
-      known = t.loaded;
-    }
+    t = &tables();
   }
   const bool look = (block & (block - 1)) == 0;
-  for (Shared& v : mine) {
+  for (Shared& v : t->shared) {
     if (block == 0)
       v.used = false;
     else if (look && !v.used)

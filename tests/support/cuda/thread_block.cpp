@@ -2,7 +2,9 @@
 // can run, and the first continues it directly: most of the time of a kernel is spent between its shuffles.
 // Ascending and descending orders run one warp as far as possible before the next one starts, which is the
 // worst case for a missing barrier. The random order continues with a warp for a few operations and then
-// switches. One executor per host thread.
+// switches. A thread that has not started needs no stack: it runs on that of a thread that has returned, so
+// kernels without barriers never switch. Kernels run one at a time, under the mutex of the machine, so there is
+// one executor, and threadIdx and shared variables are plain globals.
 #include "thread_block.hpp"
 
 #include <algorithm>
@@ -23,8 +25,8 @@
 #include "symbols.hpp"
 #include "wgmma.hpp"
 
-constinit thread_local uint3 threadIdx{}, blockIdx{};
-constinit thread_local dim3 blockDim{}, gridDim{};
+constinit uint3 threadIdx{}, blockIdx{};
+constinit dim3 blockDim{}, gridDim{};
 
 namespace emu {
 namespace {
@@ -38,13 +40,10 @@ struct AsyncCopy {
   const void* from;  // null: zeros
 };
 /// What a thread waits for: nothing (it can run), __syncthreads, other lanes of its warp; or it has returned.
-enum class Waits { kNothing, kBlock, kLanes, kReturned };
+enum class Waits : unsigned char { kNothing, kBlock, kLanes, kReturned };
 
-struct Thread {
-  Thread(std::byte* stack, std::size_t bytes) : fiber(stack, bytes) {}
-  Fiber fiber;
-  uint3 index{};
-  Waits waits = Waits::kNothing;               // what it waits for, or waited for last
+/// Asynchronous work that a thread has started and not waited for.
+struct Started {
   std::vector<std::vector<AsyncCopy>> groups;  // committed groups of asynchronous copies, oldest first
   std::vector<AsyncCopy> open;                 // started since the last commit
   std::vector<std::vector<Wgmma>> products;    // committed groups of products of its warpgroup, oldest first
@@ -67,8 +66,10 @@ class Executor {
   // pages, because memory at equal offsets shares a few sets of the processor's cache.
   Executor() : stacks_(kMaxThreads) {
     constexpr std::size_t kStep = 128;
+    all_fibers_.reserve(kMaxThreads), free_.reserve(kMaxThreads);
     for (unsigned i = 0; i < kMaxThreads; ++i)
-      threads_.emplace_back(stacks_.at(i), Stacks::bytes() - i % kWarp * kStep);
+      all_fibers_.emplace_back(stacks_.at(i), Stacks::bytes() - i % kWarp * kStep);
+    free_all();
   }
 
   void run(const Kernel& k, uint3 at, std::size_t number, Order order, Random random) {
@@ -78,24 +79,23 @@ class Executor {
     blockIdx = at, blockDim = k.block, gridDim = k.grid;
     prepare_memory(number);
     start_threads();
-    returned_ = 0;
-    running_ = true;
-    main_.switch_to(next());  // returns when all threads have returned, or at an error or deadlock
-    running_ = false;
+    choose();
+    main_.switch_to(fiber_of(now_));  // returns when all threads have returned, or at an error or deadlock
     if (error_.empty() && returned_ < count_) error_ = describe_deadlock();
     if (error_.empty()) check_memory();
+    if (asynchronous_) std::fill_n(started_.begin(), count_, Started());
     if (error_.empty()) return;
+    free_all();
     stacks_.unpoison();
     throw std::runtime_error(where() + ": " + error_);
   }
 
-  bool running() const { return running_; }
   unsigned now() const { return now_; }
   void* shared() { return shared_; }
   std::size_t shared_bytes() const { return kernel_->shared_bytes; }
 
   void barrier() {
-    threads_[now_].waits = Waits::kBlock;
+    waits_[now_] = Waits::kBlock;
     if (++at_barrier_ == count_) {
       at_barrier_ = 0;
       set_all_ready();
@@ -111,7 +111,7 @@ class Executor {
       error_ = who(now_) + " is not in the mask of its own warp operation";
       leave();
     }
-    threads_[now_].waits = Waits::kLanes;
+    waits_[now_] = Waits::kLanes;
     w.perform[lane] = perform, w.mask[lane] = mask, w.mine[lane] = mine;
     w.here |= 1u << lane;
     if ((w.here & mask) != mask) return suspend();  // the last lane performs it
@@ -131,15 +131,15 @@ class Executor {
       leave();
     }
     std::memset(to, 0xff, 16);  // NaN until the thread waits for the copy
-    threads_[now_].open.push_back({to, from});
+    started().open.push_back({to, from});
   }
   void commit() {
-    Thread& t = threads_[now_];
+    Started& t = started();
     t.groups.push_back(std::move(t.open));
     t.open.clear();
   }
   void wait(unsigned left) {
-    Thread& t = threads_[now_];
+    Started& t = started();
     while (t.groups.size() > left) {
       for (const AsyncCopy& c : t.groups.front())
         if (c.from)
@@ -150,9 +150,9 @@ class Executor {
     }
   }
 
-  void fence() { threads_[now_].fenced = true; }
+  void fence() { started().fenced = true; }
   void multiply(const Wgmma& w) {
-    Thread& t = threads_[now_];
+    Started& t = started();
     if (!t.fenced) {
       error_ = who(now_) + " starts a product of its warpgroup without wgmma_fence() after the last wait";
       leave();
@@ -161,13 +161,13 @@ class Executor {
     t.open_products.push_back(w);
   }
   void commit_products() {
-    Thread& t = threads_[now_];
+    Started& t = started();
     t.products.push_back(std::move(t.open_products));
     t.open_products.clear();
   }
   // The lanes of a warp wait together; those of the other warps of the group compute their own rows.
   void wait_for_products(unsigned left) {
-    Thread& t = threads_[now_];
+    Started& t = started();
     t.fenced = false;
     while (t.products.size() > left) {
       for (Wgmma& w : t.products.front()) collective(0xffffffffu, multiply_warpgroup_rows, &w);
@@ -179,37 +179,68 @@ class Executor {
   // Ends the block with error_. All fibers are abandoned where they are, without unwinding, so the caller
   // must not own anything.
   [[noreturn]] void leave() {
-    threads_[now_].fiber.switch_to(main_);
+    fibers_[now_]->switch_to(main_);
     std::abort();
   }
 
  private:
+  /// The function of every fiber: runs the thread now_ and then, as long as the schedule selects threads that
+  /// have not started, those too.
   static void body(void* self) {
     auto& e = *static_cast<Executor*>(self);
-    e.kernel_->body();
-    Thread& t = e.threads_[e.now_];
-    t.waits = Waits::kReturned;
-    ++e.returned_;
+    for (;;) {
+      e.kernel_->body();
+      e.end_thread();
+      Fiber& mine = *e.fibers_[e.now_];
+      Fiber* next = &e.main_;
+      if (e.can_continue()) {
+        e.choose();
+        next = e.fibers_[e.now_];
+      }
+      if (next) {
+        e.free_.push_back(&mine);
+        mine.switch_to(*next, true);
+      }
+      e.fibers_[e.now_] = &mine;
+    }
+  }
+  void end_thread() {
+    waits_[now_] = Waits::kReturned;
+    ++returned_;
+    if (!asynchronous_) return;
+    const Started& t = started_[now_];
     if (!t.open.empty() || !t.groups.empty())
-      e.error_ = e.who(e.now_) + " returned without waiting for its asynchronous copies";
+      error_ = who(now_) + " returned without waiting for its asynchronous copies";
     if (!t.open_products.empty() || !t.products.empty())
-      e.error_ = e.who(e.now_) + " returned without waiting for the products of its warpgroup";
-    t.fiber.switch_to(e.next(), true);
+      error_ = who(now_) + " returned without waiting for the products of its warpgroup";
   }
 
-  /// Continues the next thread that can run; returns when it is this thread's turn again.
+  /// Continues the next thread that can run; returns when it is this thread's turn again. Without such a thread
+  /// the block is deadlocked.
   void suspend() {
-    Fiber& mine = threads_[now_].fiber;
-    Fiber& other = next();
+    Fiber& mine = *fibers_[now_];
+    if (!can_continue()) leave();
+    choose();
+    Fiber& other = fiber_of(now_);
     if (&other != &mine) mine.switch_to(other);
   }
-  /// The fiber that continues: that of the thread which the schedule selects, or main_ if the block has
-  /// ended, has failed or is deadlocked.
-  Fiber& next() {
-    if (warps_ready_ == 0 || !error_.empty()) return main_;
-    choose();
-    threadIdx = threads_[now_].index;
-    return threads_[now_].fiber;
+  bool can_continue() const { return warps_ready_ != 0 && error_.empty(); }
+  /// The fiber of a thread, which gets one if it has not started.
+  Fiber& fiber_of(unsigned thread) {
+    if (!fibers_[thread]) {
+      fibers_[thread] = free_.back();
+      free_.pop_back();
+      fibers_[thread]->start(body, this);
+    }
+    return *fibers_[thread];
+  }
+  void free_all() {
+    free_.clear();
+    for (std::size_t i = all_fibers_.size(); i-- > 0;) free_.push_back(&all_fibers_[i]);
+  }
+  Started& started() {
+    asynchronous_ = true;
+    return started_[now_];
   }
 
   void set_all_ready() {
@@ -233,22 +264,22 @@ class Executor {
       lane = random_.bit_of(warps_[warp].ready);
     }
     now_ = warp * kWarp + lane;
+    threadIdx = index_of(now_);
     warps_[warp].ready &= ~(1u << lane);
     if (warps_[warp].ready == 0) warps_ready_ &= ~(1u << warp);
   }
 
+  uint3 index_of(unsigned i) const {
+    const dim3& b = kernel_->block;
+    if (b.x == count_) return {i, 0, 0};
+    return {i % b.x, i / b.x % b.y, i / b.x / b.y};
+  }
+
   void start_threads() {
-    at_barrier_ = 0, warps_ready_ = 0, now_ = 0;
+    at_barrier_ = 0, warps_ready_ = 0, now_ = 0, returned_ = 0, asynchronous_ = false;
     for (Warp& w : warps_) w.ready = w.here = 0;
-    for (unsigned i = 0; i < count_; ++i) {
-      Thread& t = threads_[i];
-      const dim3& b = kernel_->block;
-      t.index = {i % b.x, i / b.x % b.y, i / b.x / b.y};
-      t.groups.clear(), t.open.clear();
-      t.products.clear(), t.open_products.clear(), t.fenced = false;
-      t.waits = Waits::kNothing;
-      t.fiber.start(body, this);
-    }
+    std::fill_n(fibers_, count_, nullptr);
+    std::fill_n(waits_, count_, Waits::kNothing);
     set_all_ready();
   }
 
@@ -274,7 +305,7 @@ class Executor {
     return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
   }
   std::string where() const { return "kernel " + kernel_->name + ", block " + triple(at_); }
-  std::string who(unsigned i) const { return "thread " + triple(threads_[i].index); }
+  std::string who(unsigned i) const { return "thread " + triple(index_of(i)); }
 
   std::string describe_deadlock() const {
     const char* names[] = {"", "at __syncthreads", "at a warp operation", "returned"};
@@ -282,7 +313,7 @@ class Executor {
     for (Waits w : {Waits::kBlock, Waits::kLanes, Waits::kReturned}) {
       unsigned n = 0, first = 0;
       for (unsigned i = count_; i-- > 0;)
-        if (threads_[i].waits == w) ++n, first = i;
+        if (waits_[i] == w) ++n, first = i;
       if (n > 0)
         text += " " + std::to_string(n) + " " + names[static_cast<int>(w)] + " (first: " + who(first) + ")";
     }
@@ -290,7 +321,12 @@ class Executor {
   }
 
   Stacks stacks_;
-  std::vector<Thread> threads_;
+  std::vector<Fiber> all_fibers_;
+  std::vector<Fiber*> free_;
+  Fiber* fibers_[kMaxThreads] = {};  // of each thread; null: it has not started
+  Waits waits_[kMaxThreads] = {};    // what each thread waits for, or waited for last
+  std::vector<Started> started_{kMaxThreads};
+  bool asynchronous_ = false;  // a thread of this block has started asynchronous work
   Fiber main_;  // the stack of the calling thread, on which run() waits
   const Kernel* kernel_ = nullptr;
   uint3 at_{};
@@ -299,20 +335,19 @@ class Executor {
   std::string error_;
   std::vector<unsigned char> memory_;
   unsigned char* shared_ = nullptr;
-  bool running_ = false;
   unsigned count_ = 0, returned_ = 0, at_barrier_ = 0, now_ = 0;
   Warp warps_[kMaxThreads / kWarp];
   std::uint32_t warps_ready_ = 0;  // bit mask: warps with lanes that can run
 };
 
-thread_local std::unique_ptr<Executor> owned;
-constinit thread_local Executor* active = nullptr;  // owned.get(); read by every shuffle, so without a guard
-Executor& executor() { return *active; }
+thread_local bool inside_kernel = false;
+Executor* one = nullptr;  // never freed; read by every shuffle, so without a guard
+Executor& executor() { return *one; }
 
 }  // namespace
 
 void run_kernel(const Kernel& k, const Schedule& s) {
-  if (!owned) owned = std::make_unique<Executor>(), active = owned.get();
+  if (!one) one = new Executor;
   Random random{s.seed};
   std::vector<unsigned> order(k.grid.x * k.grid.y * k.grid.z);
   std::iota(order.begin(), order.end(), 0u);
@@ -320,6 +355,10 @@ void run_kernel(const Kernel& k, const Schedule& s) {
   if (s.blocks == Order::kRandom)
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
   std::size_t number = 0;
+  struct Inside {
+    Inside() { inside_kernel = true; }
+    ~Inside() { inside_kernel = false; }
+  } inside;
   for (unsigned i : order) {
     const uint3 at{i % k.grid.x, i / k.grid.x % k.grid.y, i / k.grid.x / k.grid.y};
     executor().run(k, at, number++, s.threads, Random{random.next()});
@@ -344,8 +383,6 @@ void trap(const char* why) {
   executor().set_error(why);
   executor().leave();
 }
-
-bool inside_kernel() { return active && active->running(); }
 
 void no_operation(void* const*, unsigned) {}
 void shuffle(void* const* lanes, unsigned mask) {
@@ -377,7 +414,7 @@ extern "C" __attribute__((noreturn, visibility("default"))) void __ubsan_handle_
   char text[400];
   std::snprintf(text, sizeof text, "cudaErrorMisalignedAddress: misaligned address %#zx at %s:%u", address,
                 place.file, place.line);
-  if (emu::inside_kernel()) emu::trap(text);
+  if (emu::inside_kernel) emu::trap(text);
   std::fprintf(stderr, "%s, outside kernels\n", text);
   std::abort();
 }

@@ -4,8 +4,8 @@
 #pragma once
 #include "vectors.h"
 
-extern constinit thread_local uint3 threadIdx, blockIdx;
-extern constinit thread_local dim3 blockDim, gridDim;
+extern constinit uint3 threadIdx, blockIdx;
+extern constinit dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
 namespace emu {

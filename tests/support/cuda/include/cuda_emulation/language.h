@@ -1,5 +1,5 @@
-// Keywords of CUDA C++ as macros. A kernel is an ordinary function. `__shared__` variables are thread-local
-// statics, because blocks run one after another; their ABI tag lets the emulation find them (symbols.cpp) and
+// Keywords of CUDA C++ as macros. A kernel is an ordinary function. `__shared__` variables are statics,
+// because blocks run one after another; their ABI tag lets the emulation find them (symbols.cpp) and
 // fill them with NaN before each block.
 #pragma once
 #include <math.h>
@@ -14,5 +14,5 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ static thread_local __attribute__((abi_tag("cuda_shared")))
+#define __shared__ static __attribute__((abi_tag("cuda_shared")))
 #define __constant__ static
