@@ -56,10 +56,17 @@ inline std::size_t combinations_of(const std::vector<RankCase>& cases) {
   return all.size();
 }
 
+/// Sequences of a micro-batch, on `own` sequences per step: every rank has two or three micro-batches. The masks of
+/// dropout are numbered by micro-batch, so there all numbers of ranks have the same ones.
+inline std::uint32_t micro_batch_of(const RankCase& c, std::uint32_t own) {
+  return c.dropout > 0 ? 1 : own % 4 != 0 ? std::max(1u, own / 3) : own == kSequences ? 4 : 2;
+}
+
 /// `rank` of ranks * c.tensor; of a run of one rank with ranks = 0.
 inline RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank) {
   RunSpec r;
-  r.seq_len = c.model.seq, r.micro_batch = 1, r.accumulate = kSequences / std::max(1u, ranks);
+  const std::uint32_t own = kSequences / std::max(1u, ranks);
+  r.seq_len = c.model.seq, r.micro_batch = micro_batch_of(c, own), r.accumulate = own / r.micro_batch;
   r.recompute = c.recompute, r.optimizer = c.optimizer;
   r.mode = c.mode;
   if (c.mode != RunMode::kFull)

@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(what_a_rank_sends_is_the_closed_form) {
     for (const TensorInfo& t : tensors(c.model.spec))
       elements += t.elements(), in_layers += t.layer < 0 ? 0 : t.elements();
     const double all = 4.0 * static_cast<double>(elements), layers = 4.0 * static_cast<double>(in_layers);
-    const double micro_batches = kSequences / 2, scalars = 16.0 * (micro_batches + 1);
+    const double micro_batches = run_of(c, 2, 0).accumulate, scalars = 16.0 * (micro_batches + 1);
     const double sent = zero < 2    ? 2 * all
                         : zero == 2 ? (micro_batches + 1) * all
                                     : micro_batches * (2 * all + layers);

@@ -14,7 +14,7 @@ namespace trainhost::test {
 inline const Plugin& engine() {
   static const Plugin p = [] {
     ::setenv("FAKE_CUDA_DEVICES", "4", 0);
-    ::setenv("FAKE_CUDA_SMS", "4", 0);
+    ::setenv("FAKE_CUDA_SMS", "2", 0);
     ::setenv("TRAINHOST_NCCL", EMULATED_ENGINE, 1);
     void* library = dlopen(EMULATED_ENGINE, RTLD_NOW | RTLD_LOCAL);
     if (!library) throw std::runtime_error(dlerror());
@@ -30,7 +30,7 @@ struct CudaRank : CudaHost {
   std::int32_t device_number() const { return static_cast<std::int32_t>(number_); }
   std::uint64_t used() const { return static_cast<std::uint64_t>(device_peak); }
   std::uint64_t planned(const ModelSpec& m, const RunSpec& run) const {
-    const step::Program program = step::build_program(m, run, cuda::choose(m, run, mode, 2, 4).traits);
+    const step::Program program = step::build_program(m, run, cuda::choose(m, run, mode, 2, 2).traits);
     return placement::place(program).of(Tier::kDevice).arena_bytes;
   }
 
