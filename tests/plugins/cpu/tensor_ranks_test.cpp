@@ -226,7 +226,7 @@ struct Refusal {
 std::ostream& operator<<(std::ostream& o, const Refusal& r) { return o << r.says; }
 const Refusal kRefusals[] = {
     {"parallel.sequence: parallel.tensor = 2 does not divide 7 tokens of a micro-batch",
-     [](RankCase&, RunSpec& r) { r.parallel.sequence = true; }},
+     [](RankCase&, RunSpec& r) { r.parallel.sequence = true, r.micro_batch = 1; }},
     {"parallel.tensor = 2 does not divide 3 attention heads (num_attention_heads) (use 1 or 3)",
      [](RankCase& c, RunSpec&) { c.model.spec.heads = c.model.spec.kv_heads = 3; }},
     {"parallel.tensor = 2 does not divide 1 key/value heads",
