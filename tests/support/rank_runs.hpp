@@ -56,8 +56,8 @@ inline std::size_t combinations_of(const std::vector<RankCase>& cases) {
   return all.size();
 }
 
-/// Sequences of a micro-batch, on `own` sequences per step: every rank has two or three micro-batches. The masks of
-/// dropout are numbered by micro-batch, so there all numbers of ranks have the same ones.
+/// Sequences of a micro-batch, on `own` sequences per step: every rank has two or three micro-batches. The
+/// masks of dropout are numbered by micro-batch, so there all numbers of ranks have the same ones.
 inline std::uint32_t micro_batch_of(const RankCase& c, std::uint32_t own) {
   return c.dropout > 0 ? 1 : own % 4 != 0 ? std::max(1u, own / 3) : own == kSequences ? 4 : 2;
 }

@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(what_a_tensor_rank_sends_is_the_closed_form) {
   c.model.seq = 16, c.model.spec.hidden = 32;
   const RankResult r = train(c, 1, 4);
   const double residual = 4.0 * 16 * 32, layers = c.model.spec.layers;
-  BOOST_TEST(r.bytes == 4 * (kSequences * ((4 * layers + 2) * residual + 12.0 * 16) + 16 * (run_of(c, 1, 0).accumulate + 1)));
+  BOOST_TEST(r.bytes == 4 * (kSequences * ((4 * layers + 2) * residual + 12.0 * 16) +
+                             16 * (run_of(c, 1, 0).accumulate + 1)));
 }
 
 BOOST_AUTO_TEST_CASE(tensor_ranks_evaluate_and_generate_as_one_process_does) {

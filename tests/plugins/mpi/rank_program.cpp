@@ -2,8 +2,8 @@
 // sets TRAINHOST_NCCL: runs random collectives through the plugin and compares every element with a plain
 // loop over what all ranks had. The ranks draw the same numbers, so each knows the others'.
 //   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize|late|short]
-// The last argument: a timeout of 1 s. short: nothing else; else rank 1 stops before that call of MPI, for
-// which the others then wait. late: of 4 ranks, rank 1 stops before a sum with rank 0, which comes 2.5 s
+// The last argument: a short timeout. short: nothing else; else rank 1 stops before that call of MPI, for
+// which the others then wait. late: of 4 ranks, rank 1 stops before a sum with rank 0, which comes 5 s
 // late; the others wait for rank 0 alone.
 #include <signal.h>
 
@@ -117,10 +117,12 @@ int run(int argc, char** argv) {
   registry.scan();
   stop_before("init");
   const bool nccl = std::getenv("TRAINHOST_NCCL");
+  // Longer than MPI_Init_thread() takes on a busy machine, unless that call is the one that others wait in.
+  const bool long_enough = stops == "finalize" || stops == "late";
   const auto ranks = registry.communicator(nccl ? "nccl" : "mpi")
-                         .connect(stops.empty()     ? 20000
-                                  : stops == "late" ? 3000
-                                                    : 1000);
+                         .connect(stops.empty() ? 20000
+                                  : long_enough ? 6000
+                                                : 1000);
   const std::uint32_t n = ranks->ranks(), rank = ranks->rank();
   std::mt19937_64 random(static_cast<std::uint64_t>(std::atoll(argv[2])));
   std::vector<Check> started;
@@ -145,7 +147,7 @@ int run(int argc, char** argv) {
   };
   if (stops == "late") {
     stop_before("late");
-    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5000));
     float values[8] = {};
     Collective c;
     c.dtype = DType::kF32, c.data = values, c.count = c.piece = 1;

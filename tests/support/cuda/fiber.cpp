@@ -48,8 +48,8 @@ trainhost_emu_switch:
 namespace emu {
 namespace {
 
-// Who called switch_to() last, and whom it continues: a new stack has no other way to know. One thread at a time
-// switches.
+// Who called switch_to() last, and whom it continues: a new stack has no other way to know. One thread at a
+// time switches.
 Fiber *departed = nullptr, *arriving = nullptr;
 
 }  // namespace

@@ -3,8 +3,8 @@
 // Ascending and descending orders run one warp as far as possible before the next one starts, which is the
 // worst case for a missing barrier. The random order continues with a warp for a few operations and then
 // switches. A thread that has not started needs no stack: it runs on that of a thread that has returned, so
-// kernels without barriers never switch. Kernels run one at a time, under the mutex of the machine, so there is
-// one executor, and threadIdx and shared variables are plain globals.
+// kernels without barriers never switch. Kernels run one at a time, under the mutex of the machine, so there
+// is one executor, and threadIdx and shared variables are plain globals.
 #include "thread_block.hpp"
 
 #include <algorithm>
@@ -215,8 +215,8 @@ class Executor {
       error_ = who(now_) + " returned without waiting for the products of its warpgroup";
   }
 
-  /// Continues the next thread that can run; returns when it is this thread's turn again. Without such a thread
-  /// the block is deadlocked.
+  /// Continues the next thread that can run; returns when it is this thread's turn again. Without such a
+  /// thread the block is deadlocked.
   void suspend() {
     Fiber& mine = *fibers_[now_];
     if (!can_continue()) leave();
@@ -327,7 +327,7 @@ class Executor {
   Waits waits_[kMaxThreads] = {};    // what each thread waits for, or waited for last
   std::vector<Started> started_{kMaxThreads};
   bool asynchronous_ = false;  // a thread of this block has started asynchronous work
-  Fiber main_;  // the stack of the calling thread, on which run() waits
+  Fiber main_;                 // the stack of the calling thread, on which run() waits
   const Kernel* kernel_ = nullptr;
   uint3 at_{};
   Order order_ = Order::kAscending;

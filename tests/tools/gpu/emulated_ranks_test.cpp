@@ -29,7 +29,7 @@ RunOptions with_devices(RunOptions o, const std::map<std::string, std::string>& 
       {"FAKE_NVML_FREE", kMemory},
       {"FAKE_CUDA_TOTAL", kMemory},
       {"FAKE_CUDA_DEVICES", "4"},
-      {"FAKE_CUDA_SMS", "4"}});
+      {"FAKE_CUDA_SMS", "2"}});
   for (const auto& [k, v] : more) o.environment[k] = v;
   return o;
 }
@@ -41,7 +41,7 @@ RunOptions machine(int ranks, const std::map<std::string, std::string>& more = {
 /// A small run with 6 sequences per step on the emulated GPUs.
 std::vector<std::string> train(const fs::path& dir, int steps, const std::vector<std::string>& more = {}) {
   std::vector<std::string> sets = {"--no-fallback", "--plugin-path=" + std::string(CUDA_STAGE) + "/plugins",
-                                   "train.global_batch=6", "train.backend=\"cuda\"",
+                                   "train.micro_batch=2", "train.backend=\"cuda\"",
                                    "optimizer.schedule=\"constant\""};
   sets.insert(sets.end(), more.begin(), more.end());
   return small_run(dir, steps, sets);
@@ -53,11 +53,11 @@ BOOST_AUTO_TEST_SUITE(emulated_ranks, *boost::unit_test::precondition(has_mpirun
 
 BOOST_DATA_TEST_CASE(several_gpus_train_as_one_process_does, data::make({0, 3}), zero) {
   const TemporaryDirectory tmp;
-  BOOST_REQUIRE(run_program(train(tmp / "cpu", 5, {"train.backend=\"cpu\""})).code == 0);
+  BOOST_REQUIRE(run_program(train(tmp / "cpu", 3, {"train.backend=\"cpu\""})).code == 0);
   const std::vector<Step> one = steps_of(tmp / "cpu");
   const int ranks = zero == 0 ? 2 : 3;
   const Outcome r =
-      run_program(train(tmp / "run", 5, {"parallel.zero=" + std::to_string(zero)}), machine(ranks));
+      run_program(train(tmp / "run", 3, {"parallel.zero=" + std::to_string(zero)}), machine(ranks));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   same_losses(one, steps_of(tmp / "run"), std::to_string(ranks) + " ranks");
   const json summary = summary_of(tmp / "run");
@@ -102,10 +102,10 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_as_one_process_does) {
   const TemporaryDirectory tmp;
   std::vector<std::string> on_cpu = kDivided;
   on_cpu.push_back("train.backend=\"cpu\"");
-  BOOST_REQUIRE(run_program(train(tmp / "cpu", 4, on_cpu)).code == 0);
+  BOOST_REQUIRE(run_program(train(tmp / "cpu", 3, on_cpu)).code == 0);
   const std::vector<Step> one = steps_of(tmp / "cpu");
   const auto compare = [&](const char* what, int data, const std::vector<std::string>& more) {
-    same_losses(one, train_divided(tmp / what, 4, data, 2, more), what);
+    same_losses(one, train_divided(tmp / what, 3, data, 2, more), what);
     BOOST_TEST(fs::exists(tmp / what / "model/model.safetensors"));
   };
   compare("pair", 1, {"train.recompute=\"full\""});
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_and_a_part_of_the
           << "\"}\n";
   }
   const std::vector<std::string> packed = {"data.train=\"" + records.string() + "\"", "data.packing=true",
-                                           "data.seq_len=48", "train.global_batch=4"},
+                                           "data.seq_len=48", "train.global_batch=8"},
                                  frozen = {
                                      R"(train.freeze=["model.embed_tokens.weight", "model.layers.0.*"])"};
   for (const std::vector<std::string>& run : {packed, frozen}) {

@@ -31,7 +31,7 @@ RunOptions machine(std::map<std::string, std::string> more = {}) {
                    {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
                    {"FAKE_NVML_FREE", kMemory},
                    {"FAKE_CUDA_TOTAL", kMemory},
-                   {"FAKE_CUDA_SMS", "4"}};
+                   {"FAKE_CUDA_SMS", "2"}};
   for (auto& [k, v] : more) o.environment[k] = v;
   return o;
 }

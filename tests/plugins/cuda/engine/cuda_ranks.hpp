@@ -30,7 +30,8 @@ struct CudaRank : CudaHost {
   std::int32_t device_number() const { return static_cast<std::int32_t>(number_); }
   std::uint64_t used() const { return static_cast<std::uint64_t>(device_peak); }
   std::uint64_t planned(const ModelSpec& m, const RunSpec& run) const {
-    const step::Program program = step::build_program(m, run, cuda::choose(m, run, mode, 2, 2).traits);
+    const step::Program program =
+        step::build_program(m, run, cuda::choose(m, run, mode, 2, emu::Machine{}.multiprocessors).traits);
     return placement::place(program).of(Tier::kDevice).arena_bytes;
   }
 

@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(what_a_tensor_rank_sends_is_the_closed_form) {
   for (const double bytes : {4.0, 2.0}) {
     c.bf16 = bytes == 2.0;
     BOOST_TEST(train<CudaRank>(c, 1, 2).bytes ==
-               2 * (kSequences * ((4 * layers + 2) * bytes * numbers + 12.0 * 16) + 16 * (run_of(c, 1, 0).accumulate + 1)));
+               2 * (kSequences * ((4 * layers + 2) * bytes * numbers + 12.0 * 16) +
+                    16 * (run_of(c, 1, 0).accumulate + 1)));
   }
 }
 

@@ -39,7 +39,7 @@ struct Machine {
   int devices = 1;
   std::string name = "Emulated GPU";
   int major = 9, minor = 0;
-  int multiprocessors = 4;  // few, so that each block has several rows and a test does not start idle blocks
+  int multiprocessors = 2;  // few, so that each block has several rows and a test does not start idle blocks
   int driver_version = 13000;  // if older than the major version of runtime_version, every call fails
   int runtime_version = 13000;
   std::uint64_t memory_bytes = 4ull << 30;
