@@ -3,6 +3,7 @@ mpirun compared with one GPU. With one GPU two ranks have to be refused."""
 import os
 import shutil
 
+from models import write_tokens
 from program import NotMeasured
 
 BOUND = 1e-4  # nats, at every step
@@ -14,6 +15,8 @@ def keys(c, zero: int, ranks: int) -> dict:
     hidden, layers, steps, sequences = (16, 1, 2, 4) if c.quick else (512, 6, 20, 24)
     shape = {"model.hidden_size": hidden, "model.intermediate_size": 2 * hidden, "model.num_hidden_layers": layers,
              "model.num_attention_heads": 2, "model.num_key_value_heads": 1, "model.head_dim": hidden // 2}
+    if c.quick:  # without the validation of the built-in text, which takes most of the time of two steps
+        shape |= {"data.train": write_tokens(c.scratch, 256, 1 << 10), "model.vocab_size": 256}
     return {**shape, "train.precision": "fp32", "data.seq_len": 16 if c.quick else 256, "train.micro_batch": 1,
             "train.global_batch": sequences, "train.steps": steps, "train.eval_every": 0, "optimizer.warmup_steps": 1,
             "parallel.timeout": 30, **({"parallel.zero": zero} if ranks > 1 else {})}
