@@ -3,7 +3,7 @@
 // loop over what all ranks had. The ranks draw the same numbers, so each knows the others'.
 //   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize|late|short]
 // The last argument: a short timeout. short: nothing else; else rank 1 stops before that call of MPI, for
-// which the others then wait. late: of 4 ranks, rank 1 stops before a sum with rank 0, which comes 5 s
+// which the others then wait. late: of 4 ranks, rank 1 stops before a sum with rank 0, which comes 3.3 s
 // late; the others wait for rank 0 alone.
 #include <signal.h>
 
@@ -121,7 +121,7 @@ int run(int argc, char** argv) {
   const bool long_enough = stops == "finalize" || stops == "late";
   const auto ranks = registry.communicator(nccl ? "nccl" : "mpi")
                          .connect(stops.empty() ? 20000
-                                  : long_enough ? 6000
+                                  : long_enough ? 4000
                                                 : 1000);
   const std::uint32_t n = ranks->ranks(), rank = ranks->rank();
   std::mt19937_64 random(static_cast<std::uint64_t>(std::atoll(argv[2])));
@@ -147,7 +147,7 @@ int run(int argc, char** argv) {
   };
   if (stops == "late") {
     stop_before("late");
-    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3300));
     float values[8] = {};
     Collective c;
     c.dtype = DType::kF32, c.data = values, c.count = c.piece = 1;
