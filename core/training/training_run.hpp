@@ -20,6 +20,7 @@
 #include "core/training/batches.hpp"
 #include "core/training/early_stopping.hpp"
 #include "core/training/events.hpp"
+#include "core/training/layer_norms.hpp"
 #include "core/training/model_state.hpp"
 #include "core/training/rank_times.hpp"
 #include "core/training/ranks.hpp"
@@ -28,7 +29,6 @@
 #include "core/training/state_copy.hpp"
 #include "core/training/step_profile.hpp"
 #include "core/training/stop_signals.hpp"
-#include "core/training/layer_norms.hpp"
 #include "core/training/tensorboard.hpp"
 #include "core/training/throughput.hpp"
 #include "core/training/train.hpp"
@@ -179,7 +179,7 @@ class TrainingRun {
   RunDevice device_;                    // set by create_session()
   std::optional<Events> events_;
   std::optional<LayerNorms> layer_norms_;  // of every process, with output.tensorboard
-  std::optional<TensorBoard> board_;  // of the first process, with output.tensorboard
+  std::optional<TensorBoard> board_;       // of the first process, with output.tensorboard
   Throughput throughput_;
   SpikeDetector spikes_;
   EarlyStopping early_stopping_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -120,7 +121,9 @@ void Rendezvous::end(const StatusError& e, bool own) {
 void Rendezvous::require_no_failure() {
   if (!store_->has({key("error")})) return;
   const std::vector<std::string> e = parts_of(store_->get(key("error")), 3);
-  throw Posted{StatusError(std::stoi(e[0]), e[1], e[2])};
+  int code = TH_OK;
+  std::from_chars(e[0].data(), e[0].data() + e[0].size(), code);
+  throw Posted{StatusError(code < TH_OK ? code : TH_E_INTERNAL, e[1], e[2])};
 }
 
 /// Asks with pauses that become longer, since all ranks ask one store.

@@ -11,6 +11,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <mutex>
 #include <string>
@@ -52,21 +53,25 @@ class StoreServer {
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
 
-  /// Returns when all connections have been closed by the others and `expected` of them were accepted, or
-  /// after the limit.
+  /// Returns when `expected` processes of the run have connected and all of them have closed their
+  /// connections, or after the limit. Other connections do not count.
   void wait_for_the_others(std::size_t expected, std::chrono::milliseconds limit);
 
  private:
   void accept_connections();
-  void serve(Socket socket);
-  void answer(Socket& socket);
+  void serve(Socket& socket);
+  void answer(Socket& socket, Clock::time_point deadline);
 
   Socket listener_;
   std::atomic<bool> ends_{false};
-  std::atomic<std::size_t> accepted_{0}, open_{0};
-  std::mutex mutex_;  // of values_
+  std::atomic<std::size_t> known_{0}, open_{0};  // connections of processes of the run
+  std::mutex mutex_;                             // of values_, and of closing sockets of connections_
   std::map<std::string, std::string> values_;
-  std::vector<std::thread> connections_;
+  struct Connection {
+    Socket socket;
+    std::thread thread;
+  };
+  std::list<Connection> connections_;  // of acceptor_ until it has ended
   std::thread acceptor_;
 };
 

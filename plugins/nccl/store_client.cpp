@@ -40,11 +40,7 @@ void StoreClient::set(const std::string& key, const std::string& value) {
 
 std::string StoreClient::get(const std::string& key) {
   send(bytes_of(StoreQuery::kGet) + sized(key));
-  const auto size = number<std::uint64_t>();
-  if (size > kLargestValue) throw ConnectionError("it is not a store of this run");
-  std::string value(size, '\0');
-  socket_.receive(value.data(), value.size(), Clock::now() + kAnswer);
-  return value;
+  return socket_.receive_text(kLargestValue, Clock::now() + kAnswer);
 }
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t value) {

@@ -38,6 +38,16 @@ void send_at_once(int descriptor) {
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
+/// While nobody listens at a port of this machine, the kernel may choose that port for the socket that
+/// connects to it: the socket is then connected with itself, and nobody can listen there.
+bool is_with_itself(int descriptor) {
+  sockaddr_storage own{}, other{};
+  socklen_t own_size = sizeof own, other_size = sizeof other;
+  return ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&other), &other_size) == 0 &&
+         own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
+}
+
 /// A connection to one address; nullopt with errno.
 std::optional<Socket> connect_once(const addrinfo& a, Clock::time_point deadline) {
   Socket s(::socket(a.ai_family, a.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a.ai_protocol));
@@ -56,6 +66,10 @@ std::optional<Socket> connect_once(const addrinfo& a, Clock::time_point deadline
       errno = error;
       return std::nullopt;
     }
+  }
+  if (is_with_itself(s.descriptor())) {
+    errno = ECONNREFUSED;
+    return std::nullopt;
   }
   send_at_once(s.descriptor());
   return s;
@@ -97,6 +111,24 @@ void Socket::receive(void* data, std::size_t bytes, Clock::time_point deadline) 
   }
 }
 
+std::string Socket::receive_text(std::uint64_t most, Clock::time_point deadline) {
+  constexpr std::uint64_t kPart = 64 << 10;
+  std::uint64_t size = 0;
+  receive(&size, sizeof size, deadline);
+  if (size > most) throw ConnectionError("it sends a text that is too long");
+  std::string text;
+  while (text.size() < size) {
+    const std::uint64_t at = text.size();
+    text.resize(std::min(size, at + kPart));
+    receive(text.data() + at, text.size() - at, deadline);
+  }
+  return text;
+}
+
+void Socket::shut_down() {
+  if (descriptor_ >= 0) ::shutdown(descriptor_, SHUT_RDWR);
+}
+
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC, hints.ai_socktype = SOCK_STREAM;
@@ -123,6 +155,7 @@ Socket listen_at(std::uint16_t port) {
   Socket s(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const bool both = s.descriptor() >= 0;  // IPv4 too; a kernel may lack IPv6
   if (!both) s = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (s.descriptor() < 0) throw ConnectionError(std::strerror(errno));
   ::setsockopt(s.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   int bound = -1;
   if (both) {

@@ -31,6 +31,10 @@ class Socket {
   /// Throw ConnectionError at the deadline, or if the connection ends.
   void send(const void* data, std::size_t bytes, Clock::time_point deadline);
   void receive(void* data, std::size_t bytes, Clock::time_point deadline);
+  /// A size (u64) and as many bytes, at most `most`. Takes memory as they arrive, since anybody may connect.
+  std::string receive_text(std::uint64_t most, Clock::time_point deadline);
+  /// Ends the connection; a thread that waits for it gets a ConnectionError.
+  void shut_down();
 
  private:
   int descriptor_ = -1;

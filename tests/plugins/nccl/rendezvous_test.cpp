@@ -139,6 +139,29 @@ BOOST_AUTO_TEST_CASE(a_store_of_the_launcher_is_used) {
   for (const Result& r : meet(all)) BOOST_TEST(r.meeting.id.bytes == std::string("the id"), r.error);
 }
 
+/// As Rendezvous writes an error: code, message, hint, each as its size and bytes.
+std::string posted(const std::string& code) {
+  std::string out;
+  for (const std::string& text : {code, std::string("it failed"), std::string()}) {
+    const std::uint64_t size = text.size();
+    out.append(reinterpret_cast<const char*>(&size), sizeof size) += text;
+  }
+  return out;
+}
+
+// Code 0 means success: the caller would use what it did not get.
+BOOST_DATA_TEST_CASE(a_posted_error_without_a_code_is_one, boost::unit_test::data::make({"0", "7", "x", ""}),
+                     code) {
+  std::vector<Process> all = processes(2);
+  all.pop_back(), all[0].launch.launcher_has_store = true;
+  const StoreServer torchrun(all[0].launch.port);
+  StoreClient("127.0.0.1", all[0].launch.port, Clock::now() + std::chrono::seconds(10))
+      .set("run/error", posted(code));
+  const std::vector<Result> results = meet(all);
+  BOOST_TEST(results[0].code == TH_E_INTERNAL);
+  BOOST_TEST(results[0].error == "it failed");
+}
+
 struct Wrong {
   std::map<std::string, std::string> variables;
   const char* says;

@@ -1,0 +1,114 @@
+// The store of the rendezvous among strangers: connections that send nothing, half a message, or a size that
+// does not come. And connections of a process with itself.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <unistd.h>
+
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "plugins/nccl/store.hpp"
+#include "tests/support/torchrun.hpp"
+
+using namespace trainhost;
+using namespace trainhost::nccl;
+using std::chrono::seconds;
+
+namespace {
+
+std::uint16_t port() { return static_cast<std::uint16_t>(test::unused_port()); }
+Clock::time_point soon() { return Clock::now() + seconds(10); }
+
+/// Bytes of this process that are in memory.
+std::uint64_t resident() {
+  std::uint64_t all = 0, in_memory = 0;
+  std::ifstream("/proc/self/statm") >> all >> in_memory;
+  return in_memory * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+const std::string kValidate("\x00\xce\xf7\x85\x3c", 5);
+const std::string kHalfASet("\x01\x08\x00\x00\x00\x00\x00\x00\x00key", 12);
+/// A key of 64 MiB begins.
+const std::string kLongKey("\x01\x00\x00\x00\x04\x00\x00\x00\x00", 9);
+
+BOOST_AUTO_TEST_SUITE(store)
+
+BOOST_AUTO_TEST_CASE(values_are_those_that_were_set) {
+  const std::uint16_t at = port();
+  const StoreServer server(at);
+  StoreClient a("127.0.0.1", at, soon()), b("127.0.0.1", at, soon());
+  const std::string large(300'000, 'x');
+  a.set("large", large), a.set("empty", "");
+  BOOST_TEST(a.has({"large", "empty"}));
+  BOOST_TEST(b.get("large") == large);
+  BOOST_TEST(b.get("empty") == "");
+  BOOST_TEST(!b.has({"large", "missing"}));
+  BOOST_TEST(a.add("sum", 3) == 3);
+  BOOST_TEST(b.add("sum", -5) == -2);
+  BOOST_CHECK_THROW(b.get("missing"), ConnectionError);
+}
+
+// Not an overflow of signed numbers, which the sanitizer of undefined behaviour reports.
+BOOST_AUTO_TEST_CASE(a_sum_that_is_too_large_wraps) {
+  const std::uint16_t at = port();
+  const StoreServer server(at);
+  StoreClient client("127.0.0.1", at, soon());
+  client.add("sum", std::numeric_limits<std::int64_t>::max());
+  BOOST_TEST(client.add("sum", 1) == std::numeric_limits<std::int64_t>::min());
+}
+
+BOOST_DATA_TEST_CASE(a_stranger_does_not_delay_the_end,
+                     boost::unit_test::data::make({std::string(), kValidate + kHalfASet}), sent) {
+  const std::uint16_t at = port();
+  std::optional<StoreServer> server(std::in_place, at);
+  Socket stranger = connect_to("127.0.0.1", at, soon());
+  stranger.send(sent.data(), sent.size(), soon());
+  { const StoreClient process("127.0.0.1", at, soon()); }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until the server waits for the stranger
+  const auto begin = Clock::now();
+  if (sent.empty()) server->wait_for_the_others(1, seconds(3));
+  server.reset();
+  BOOST_TEST((Clock::now() - begin < seconds(2)));
+}
+
+BOOST_AUTO_TEST_CASE(a_text_takes_memory_as_it_arrives) {
+  const std::uint16_t at = port();
+  const StoreServer server(at);
+  const std::uint64_t before = resident();
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 4; ++i) {
+    strangers.push_back(connect_to("127.0.0.1", at, soon()));
+    const std::string all = kValidate + kLongKey;
+    strangers.back().send(all.data(), all.size(), soon());
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  BOOST_TEST(resident() < before + (32u << 20));
+}
+
+// A port of the range from which the kernel takes those of connections, at which nobody listens: repeated
+// attempts reach most ports of the range.
+BOOST_AUTO_TEST_CASE(a_process_does_not_connect_to_itself) {
+  std::uint32_t first = 0, last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  if (first == 0 || last < first + 2 || last - first > 40'000) return;
+  auto at = static_cast<std::uint16_t>((first + last) / 4 * 2);
+  for (bool used = true; used && at < last;) try {
+      listen_at(at), used = false;
+    } catch (const ConnectionError&) {
+      at += 2;
+    }
+  int connected = 0;
+  for (std::uint32_t i = 0; i < last - first && connected == 0; ++i) try {
+      connect_to("127.0.0.1", at, Clock::now()), ++connected;
+    } catch (const ConnectionError&) {
+    }
+  BOOST_TEST(connected == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
