@@ -291,9 +291,9 @@ static void store_transposed(std::uint32_t rows, std::uint32_t d, const float* f
   }
 }
 
-// Divides memory into parts of whole cache lines.
+// Divides memory into parts of whole cache lines. A number, since from 0 on it counts the bytes of all parts.
 struct Memory {
-  std::byte* at;
+  std::uintptr_t at;
   template <class T>
   T* take(std::uint64_t count) {
     T* const part = reinterpret_cast<T*>(at);
@@ -308,7 +308,7 @@ static void forward(const Bf16Attention& s, const Bf16* q, const Bf16* k, const 
   const std::uint32_t blocks = strips(s.d), wide = blocks * kStrip, queries = q_end - q_begin,
                       panels = strips(queries);
   constexpr std::uint32_t kMaxPanels = kBf16AttentionQueries / kStrip, kKeyStrips = kForwardKeys / kStrip;
-  Memory m{static_cast<std::byte*>(memory)};
+  Memory m{reinterpret_cast<std::uintptr_t>(memory)};
   auto* const packed_q = m.take<std::uint16_t>(std::uint64_t{panels} * kStrip * wide);
   auto* const packed_k = m.take<std::uint16_t>(std::uint64_t{kForwardKeys} * wide);
   auto* const packed_v = m.take<std::uint16_t>(std::uint64_t{kForwardKeys} * wide);

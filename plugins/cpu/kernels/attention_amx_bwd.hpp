@@ -151,7 +151,7 @@ static void store_rows(std::uint32_t rows, std::uint32_t d, const float* from, s
 static void backward(const Bf16Attention& s, const Bf16* q, const Bf16* k, const Bf16* v, const Bf16* d_o,
                      const float* lse, const float* delta, Bf16* dq, Bf16* dk, Bf16* dv, void* memory) {
   begin_blocks();
-  Memory m{static_cast<std::byte*>(memory)};
+  Memory m{reinterpret_cast<std::uintptr_t>(memory)};
   const Backward b = backward_memory(s, m);
   const std::uint32_t wide = strips(s.d) * kStrip;
   const std::uint64_t member_floats = std::uint64_t{strips(s.seq)} * kStrip * wide;
@@ -200,10 +200,9 @@ static std::uint64_t bytes(const Bf16Attention& s) {
                       queries = strips(least(s.seq, kBf16AttentionQueries)) * kStrip;
   const std::uint64_t forward_bytes =
       (queries * 6 + kForwardKeys * 4) * wide + kForwardKeys * kStrip * 8 + 6 * 64;
-  Memory m{nullptr};
+  Memory m{0};
   backward_memory(s, m);
-  const auto backward_bytes = reinterpret_cast<std::uintptr_t>(m.at);
-  return forward_bytes > backward_bytes ? forward_bytes : backward_bytes;
+  return forward_bytes > m.at ? forward_bytes : m.at;
 }
 
 }  // namespace attention
