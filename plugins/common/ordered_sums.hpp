@@ -1,5 +1,5 @@
-// Sums and maxima of what the ranks of a run send, in the order of the ranks: the same ranks give the same
-// bits. For communicators.
+// What communicators share: sums and maxima of what the ranks of a run send, in the order of the ranks, so
+// that the same ranks give the same bits; and the names of the operations.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,9 +7,26 @@
 #include <vector>
 
 #include "core/base/bf16.hpp"
+#include "trainhost/communicator.h"
 #include "trainhost/model.h"
 
 namespace trainhost {
+
+/// Of a th_collective_kind; null if there is no such operation.
+inline const char* operation_name(std::uint32_t kind) {
+  switch (kind) {
+    case TH_ALL_REDUCE:
+      return "all_reduce";
+    case TH_REDUCE_SCATTER:
+      return "reduce_scatter";
+    case TH_ALL_GATHER:
+      return "all_gather";
+    case TH_BROADCAST:
+      return "broadcast";
+    default:
+      return nullptr;
+  }
+}
 
 inline bool is_reduced(std::uint32_t dtype) {
   return dtype == TH_DT_F32 || dtype == TH_DT_F64 || dtype == TH_DT_I32 || dtype == TH_DT_BF16;

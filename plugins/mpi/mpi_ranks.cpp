@@ -26,21 +26,6 @@ constexpr int kQuestionTag = 1;                      // messages of collectives 
 constexpr std::uint64_t kLargestMessage = 1u << 30;  // MPI counts in int
 constexpr std::chrono::milliseconds kTurn{1500};     // rank 0 prints first: usually one message appears
 
-const char* operation_name(std::uint32_t kind) {
-  switch (kind) {
-    case TH_ALL_REDUCE:
-      return "all_reduce";
-    case TH_REDUCE_SCATTER:
-      return "reduce_scatter";
-    case TH_ALL_GATHER:
-      return "all_gather";
-    case TH_BROADCAST:
-      return "broadcast";
-    default:
-      return nullptr;
-  }
-}
-
 struct Range {
   std::uint64_t first, count;
 };

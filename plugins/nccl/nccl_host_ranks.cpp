@@ -27,21 +27,6 @@ using cuda::nccl::Type;
 constexpr std::uint64_t kLargestChunk = 64 << 10, kSmallestChunk = 256;
 constexpr std::uint64_t kBuffer = 16 << 20;  // at most, for all ranks of a round
 
-const char* operation_name(std::uint32_t kind) {
-  switch (kind) {
-    case TH_ALL_REDUCE:
-      return "all_reduce";
-    case TH_REDUCE_SCATTER:
-      return "reduce_scatter";
-    case TH_ALL_GATHER:
-      return "all_gather";
-    case TH_BROADCAST:
-      return "broadcast";
-    default:
-      return nullptr;
-  }
-}
-
 }  // namespace
 
 HostRanks::HostRanks(const LaunchVariables& launch, std::uint64_t timeout_ms)

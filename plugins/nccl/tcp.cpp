@@ -38,9 +38,9 @@ void send_at_once(int descriptor) {
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-/// While nobody listens at a port of this machine, the kernel may choose that port for the socket that
-/// connects to it: the socket is then connected with itself, and nobody can listen there.
-bool is_with_itself(int descriptor) {
+/// True if the two ends of the connection are one socket. The kernel may give a socket that connects to an
+/// unused port of its own machine that same port as source port; then no server can listen there.
+bool is_connected_to_itself(int descriptor) {
   sockaddr_storage own{}, other{};
   socklen_t own_size = sizeof own, other_size = sizeof other;
   return ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
@@ -67,7 +67,7 @@ std::optional<Socket> connect_once(const addrinfo& a, Clock::time_point deadline
       return std::nullopt;
     }
   }
-  if (is_with_itself(s.descriptor())) {
+  if (is_connected_to_itself(s.descriptor())) {
     errno = ECONNREFUSED;
     return std::nullopt;
   }

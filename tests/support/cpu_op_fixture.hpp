@@ -2,6 +2,7 @@
 // of a Program that an operation reads, so that no planner is needed.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <initializer_list>
 #include <random>
@@ -23,6 +24,22 @@ inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
   Vec v(n);
   for (double& x : v) x = static_cast<float>((static_cast<double>(g()) / 4294967296.0 * 2 - 1) * scale);
   return v;
+}
+
+/// Random numbers that are exact in bf16.
+inline Vec exact_in_bf16(std::size_t n, unsigned seed, double scale = 1.0) {
+  Vec v = random_vec(n, seed, scale);
+  for (double& x : v) x = f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
+  return v;
+}
+/// Largest difference relative to the larger of |b| and `floor`.
+inline double relative_difference(const Vec& a, const Vec& b, double floor) {
+  double worst = a.size() == b.size() ? 0 : 1e9;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const double d = std::abs(a[i] - b[i]) / std::max(std::abs(b[i]), floor);
+    if (!(d <= worst)) worst = d;
+  }
+  return worst;
 }
 
 /// [rows, cols] as [cols, rows].

@@ -43,25 +43,6 @@ static inline __attribute__((always_inline)) __m512 rest(__m512 x) {
 }
 
 // C[32, 32] (= or +=) left * right over `inner` blocks of 32; steps in words. C is f32 with rows of ldc.
-static inline __attribute__((always_inline)) void load_sums(bool add, const float* c, std::uint64_t ldc) {
-  if (add) {
-    _tile_loadd(0, c, ldc * 4);
-    _tile_loadd(1, c + 16, ldc * 4);
-    _tile_loadd(2, c + 16 * ldc, ldc * 4);
-    _tile_loadd(3, c + 16 * ldc + 16, ldc * 4);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-}
-static inline __attribute__((always_inline)) void store_sums(float* c, std::uint64_t ldc) {
-  _tile_stored(0, c, ldc * 4);
-  _tile_stored(1, c + 16, ldc * 4);
-  _tile_stored(2, c + 16 * ldc, ldc * 4);
-  _tile_stored(3, c + 16 * ldc + 16, ldc * 4);
-}
 static inline __attribute__((always_inline)) void load_left(const std::uint16_t* left) {
   _tile_loadd(4, left, 64);
   _tile_loadd(5, left + 512, 64);

@@ -30,6 +30,27 @@ static inline void end_blocks() { _tile_release(); }
 // read memory.
 static inline __attribute__((always_inline)) void finish_stores() { __asm__ volatile("" ::: "memory"); }
 
+// Loads a 32 x 32 tile of C, with rows of ldc, into tile registers 0 to 3, or zeros; and stores it.
+static inline __attribute__((always_inline)) void load_sums(bool add, const float* c, std::uint64_t ldc) {
+  if (add) {
+    _tile_loadd(0, c, ldc * 4);
+    _tile_loadd(1, c + 16, ldc * 4);
+    _tile_loadd(2, c + 16 * ldc, ldc * 4);
+    _tile_loadd(3, c + 16 * ldc + 16, ldc * 4);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+static inline __attribute__((always_inline)) void store_sums(float* c, std::uint64_t ldc) {
+  _tile_stored(0, c, ldc * 4);
+  _tile_stored(1, c + 16, ldc * 4);
+  _tile_stored(2, c + 16 * ldc, ldc * 4);
+  _tile_stored(3, c + 16 * ldc + 16, ldc * 4);
+}
+
 // One 32 x 32 tile of C in tile registers 0 to 3; 4 and 5 hold two halves of the strip, 6 and 7 two halves of
 // the panel. A packed block has 32 x 32 = 1024 elements.
 static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const std::uint16_t* left,
@@ -37,20 +58,8 @@ static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const
                   std::uint64_t ldc) {
   left += first * kBlock, right += first * kBlock;
   const std::uint64_t blocks = inner / kBf16InnerUnit;
-  const std::uint64_t stride = ldc * sizeof(float);
-  float* low = c + 16 * ldc;
   finish_stores();
-  if (add) {
-    _tile_loadd(0, c, stride);
-    _tile_loadd(1, c + 16, stride);
-    _tile_loadd(2, low, stride);
-    _tile_loadd(3, low + 16, stride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  load_sums(add, c, ldc);
   for (std::uint64_t o = 0; o < blocks; ++o, left += 1024, right += 1024) {
     _tile_loadd(4, left, 64);
     _tile_loadd(6, right, 128);
@@ -61,30 +70,15 @@ static void block(std::uint64_t, std::uint64_t first, std::uint64_t inner, const
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c, stride);
-  _tile_stored(1, c + 16, stride);
-  _tile_stored(2, low, stride);
-  _tile_stored(3, low + 16, stride);
+  store_sums(c, ldc);
 }
 
 // The same of 32 rows of a left operand that is not packed.
 constexpr std::uint64_t kInnerOfRows = 512;
 static void rows_block(std::uint64_t inner, const std::uint16_t* left, std::uint64_t ld,
                        const std::uint16_t* right, bool add, float* c, std::uint64_t ldc) {
-  const std::uint64_t stride = ldc * sizeof(float);
-  float* low = c + 16 * ldc;
   finish_stores();
-  if (add) {
-    _tile_loadd(0, c, stride);
-    _tile_loadd(1, c + 16, stride);
-    _tile_loadd(2, low, stride);
-    _tile_loadd(3, low + 16, stride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  load_sums(add, c, ldc);
   for (std::uint64_t p = 0; p < inner; p += 32, left += 32, right += 1024) {
     _tile_loadd(4, left, ld * 2);
     _tile_loadd(6, right, 128);
@@ -95,10 +89,7 @@ static void rows_block(std::uint64_t inner, const std::uint16_t* left, std::uint
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c, stride);
-  _tile_stored(1, c + 16, stride);
-  _tile_stored(2, low, stride);
-  _tile_stored(3, low + 16, stride);
+  store_sums(c, ldc);
 }
 
 #include "plugins/cpu/kernels/bf16_tiles.hpp"

@@ -106,7 +106,8 @@ static inline __attribute__((always_inline)) void pairs_of_lines(std::uint64_t i
     low[p] = _mm512_unpacklo_epi16(a, b), high[p] = _mm512_unpackhi_epi16(a, b);
   }
 }
-// 32 x 32 elements of an operand whose inner elements are rows. False: not implemented for f32.
+// 32 x 32 elements of an operand whose inner elements are rows, by whole cache lines; returns false for f32,
+// which is packed element by element.
 static inline bool pack_left_lines(std::uint64_t, const float*, std::uint64_t, std::uint16_t*) {
   return false;
 }

@@ -44,4 +44,31 @@ inline std::string error_of(const std::string& name, const std::string& text,
   }
 }
 
+using Settings = std::map<std::string, std::string>;
+
+/// The value without its line; "" if the key is not set.
+inline std::string value(const Settings& s, const std::string& key) {
+  const auto found = s.find(key);
+  return found == s.end() ? "" : found->second.substr(0, found->second.find(" @"));
+}
+
+inline Settings settings(const std::string& name, const std::string& text,
+                         const std::vector<runfile::Override>& given = {}) {
+  return by_key(read_text(name, text, given));
+}
+
+/// What became of `key`, and the note.
+inline std::pair<runfile::KeyUse, std::string> fate(const std::string& name, const std::string& text,
+                                                    const std::string& key,
+                                                    const std::vector<runfile::Override>& given = {}) {
+  for (const runfile::FileKey& k : read_text(name, text, given).keys)
+    if (k.key == key) return {k.use, k.note};
+  return {runfile::KeyUse::kNotUnderstood, "no such key"};
+}
+
+inline const std::vector<runfile::Override> kModelOf8Ranks = {{"model.preset", "llama-3-8b"},
+                                                              {"data.seq_len", "128"},
+                                                              {"train.micro_batch", "1"},
+                                                              {"parallel.data", "8"}};
+
 }  // namespace trainhost::testing

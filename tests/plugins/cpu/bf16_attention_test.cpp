@@ -16,22 +16,6 @@ using namespace test;
 using step::kNoBuffer;
 using step::OpKind;
 
-/// Random numbers that are exact in bf16.
-Vec exact(std::size_t n, unsigned seed, double scale) {
-  Vec v = random_vec(n, seed, scale);
-  for (double& x : v) x = f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
-  return v;
-}
-/// Largest difference relative to the larger of |b| and `floor`.
-double relative(const Vec& a, const Vec& b, double floor) {
-  double worst = a.size() == b.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const double d = std::abs(a[i] - b[i]) / std::max(std::abs(b[i]), floor);
-    if (!(d <= worst)) worst = d;
-  }
-  return worst;
-}
-
 struct Case {
   std::size_t sequences, seq, kv_heads, group, d, window;
   std::vector<std::size_t> documents;  // lengths, of all sequences; empty: one document per sequence
@@ -91,7 +75,7 @@ BOOST_DATA_TEST_CASE(attention_in_bf16_is_that_of_plain_loops, boost::unit_test:
   const Case c = random_case(seed);
   const std::size_t heads = c.kv_heads * c.group, width = (heads + 2 * c.kv_heads) * c.d, ow = heads * c.d,
                     m = c.sequences * c.seq;
-  const Vec qkv = exact(m * width, seed + 1, 1.5), d_o = exact(m * ow, seed + 1000, 1.0);
+  const Vec qkv = exact_in_bf16(m * width, seed + 1, 1.5), d_o = exact_in_bf16(m * ow, seed + 1000, 1.0);
   const Expected e = expected(c, qkv, d_o);
   Vec rounded = e.o;
   for (double& x : rounded) x = f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
@@ -123,10 +107,10 @@ BOOST_DATA_TEST_CASE(attention_in_bf16_is_that_of_plain_loops, boost::unit_test:
                                        << " K" << c.kv_heads << " group " << c.group << " D" << c.d
                                        << " window " << c.window << ", " << c.documents.size()
                                        << " documents") {
-        BOOST_TEST(relative(one.values(o), e.o, 0.1) <= 0x1.02p-8);
-        BOOST_TEST(relative(one.values(lse), e.lse, 0.1) <= 1e-4);
+        BOOST_TEST(relative_difference(one.values(o), e.o, 0.1) <= 0x1.02p-8);
+        BOOST_TEST(relative_difference(one.values(lse), e.lse, 0.1) <= 1e-4);
         // dot(o, d_o) has the rounding errors of o: up to 2^-9 of each product.
-        BOOST_TEST(relative(one.values(dqkv), e.gradient, 1.0) <= 0x1p-7);
+        BOOST_TEST(relative_difference(one.values(dqkv), e.gradient, 1.0) <= 0x1p-7);
       }
     }
 }

@@ -22,23 +22,6 @@ using reference::Ids;
 using step::kNoBuffer;
 using step::OpKind;
 
-/// Random numbers that are exact in bf16.
-Vec exact(std::size_t n, unsigned seed, double scale = 1.0) {
-  Vec v = random_vec(n, seed, scale);
-  for (double& x : v) x = f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
-  return v;
-}
-
-/// Largest difference relative to the larger of |b| and `floor`.
-double relative(const Vec& a, const Vec& b, double floor) {
-  double worst = a.size() == b.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const double d = std::abs(a[i] - b[i]) / std::max(std::abs(b[i]), floor);
-    if (!(d <= worst)) worst = d;
-  }
-  return worst;
-}
-
 /// The results of an operation: those that are stored in bf16, and those in f32 or f64.
 struct Results {
   std::vector<Vec> rounded, exact;
@@ -59,9 +42,11 @@ void check(const std::function<Results(OneOp&)>& body, double floor = 0.1, doubl
       BOOST_TEST_CONTEXT(bf16[t]->name << ", " << threads << " threads") {
         BOOST_REQUIRE(got.rounded.size() == want.rounded.size());
         for (std::size_t i = 0; i < got.rounded.size(); ++i)
-          BOOST_TEST(relative(got.rounded[i], want.rounded[i], floor) <= 0x1.01p-8, "bf16 result " << i);
+          BOOST_TEST(relative_difference(got.rounded[i], want.rounded[i], floor) <= 0x1.01p-8,
+                     "bf16 result " << i);
         for (std::size_t i = 0; i < got.exact.size(); ++i)
-          BOOST_TEST(relative(got.exact[i], want.exact[i], floor) <= tolerance, "f32 result " << i);
+          BOOST_TEST(relative_difference(got.exact[i], want.exact[i], floor) <= tolerance,
+                     "f32 result " << i);
         if (threads == 1) first = got;
         BOOST_TEST((got.rounded == first.rounded && got.exact == first.exact), "bits depend on the threads");
       }
@@ -75,9 +60,9 @@ BOOST_AUTO_TEST_CASE(rows_are_read_and_written_in_bf16) {
   const Ids ids = {3, 0, 18, 3, 7, 7, 1};
   for (const std::size_t h : {std::size_t{7}, std::size_t{48}, std::size_t{97}}) BOOST_TEST_CONTEXT(h) {
       const std::size_t m = ids.size(), v = 19;
-      const Vec x = exact(m * h, 1), w = exact(h, 2), dy = exact(m * h, 3), dx = exact(m * h, 4),
-                table = exact(v * h, 5), gw = random_vec(h, 6), gate = exact(m * 2 * h, 7),
-                rstd = random_vec(m, 8);
+      const Vec x = exact_in_bf16(m * h, 1), w = exact_in_bf16(h, 2), dy = exact_in_bf16(m * h, 3),
+                dx = exact_in_bf16(m * h, 4), table = exact_in_bf16(v * h, 5), gw = random_vec(h, 6),
+                gate = exact_in_bf16(m * 2 * h, 7), rstd = random_vec(m, 8);
       check([&](OneOp& o) {
         o.step().rows = m, o.step().tokens = ids.data();
         const BufferId to = o.real(m, h);
@@ -128,8 +113,9 @@ BOOST_DATA_TEST_CASE(products_have_bf16_results,
                      rows, outputs, inputs) {
   const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(outputs),
              k = static_cast<std::size_t>(inputs);
-  const Vec x = exact(m * k, 1), w = exact(n * k, 2), bias = exact(n, 3), residual = exact(m * n, 4),
-            dy = exact(m * n, 5), gw = random_vec(n * k, 6), gb = random_vec(n, 7);
+  const Vec x = exact_in_bf16(m * k, 1), w = exact_in_bf16(n * k, 2), bias = exact_in_bf16(n, 3),
+            residual = exact_in_bf16(m * n, 4), dy = exact_in_bf16(m * n, 5), gw = random_vec(n * k, 6),
+            gb = random_vec(n, 7);
   const auto sizes = [&](OneOp& o) {
     o.program.model.vocab = o.program.model.hidden = 1200, o.program.run.seq_len = 128;
     o.step().rows = m, o.step().first_micro = false;
@@ -164,8 +150,9 @@ BOOST_DATA_TEST_CASE(heads_are_read_and_written_in_bf16,
                      head_dim, length) {
   const auto d = static_cast<std::size_t>(head_dim), s = static_cast<std::size_t>(length);
   const std::size_t heads = 4, kv = 2, width = (heads + 2 * kv) * d, normed = (heads + kv) * d, m = 2 * s;
-  const Vec qkv = exact(m * width, 1), d_o = exact(m * heads * d, 2), pre = exact(m * normed, 3),
-            rstd = random_vec(m * (heads + kv), 4), table = random_vec(s * d, 5), w = exact(d, 6);
+  const Vec qkv = exact_in_bf16(m * width, 1), d_o = exact_in_bf16(m * heads * d, 2),
+            pre = exact_in_bf16(m * normed, 3), rstd = random_vec(m * (heads + kv), 4),
+            table = random_vec(s * d, 5), w = exact_in_bf16(d, 6);
   std::vector<std::int32_t> starts(m);
   for (std::size_t i = 0; i < m; ++i) starts[i] = static_cast<std::int32_t>(i % s / 11 * 11);
   const auto model = [&](OneOp& o) {
@@ -223,8 +210,8 @@ BOOST_DATA_TEST_CASE(heads_are_read_and_written_in_bf16,
     model(o);
     const std::size_t p = s - 1;
     o.step().rows = 1, o.step().position = static_cast<std::uint32_t>(p);
-    const BufferId keys = o.real(s, kv * d, exact(s * kv * d, 7)), out = o.real(1, heads * d),
-                   values = o.real(s, kv * d, exact(s * kv * d, 8));
+    const BufferId keys = o.real(s, kv * d, exact_in_bf16(s * kv * d, 7)), out = o.real(1, heads * d),
+                   values = o.real(s, kv * d, exact_in_bf16(s * kv * d, 8));
     o.run(OpKind::kAttentionStep,
           {o.real(1, width, Vec(qkv.begin(), qkv.begin() + static_cast<long>(width))), keys, values,
            o.buffer(heads, s)},
@@ -235,7 +222,7 @@ BOOST_DATA_TEST_CASE(heads_are_read_and_written_in_bf16,
 
 BOOST_AUTO_TEST_CASE(the_head_has_bf16_logits) {
   const std::size_t m = 37, h = 24, v = 131, chunk = 16;
-  const Vec hf = exact(m * h, 1), w = exact(v * h, 2), gw = random_vec(v * h, 3, 0.01);
+  const Vec hf = exact_in_bf16(m * h, 1), w = exact_in_bf16(v * h, 2), gw = random_vec(v * h, 3, 0.01);
   Ids targets(m);
   for (std::size_t i = 0; i < m; ++i) targets[i] = i % 5 ? static_cast<std::int32_t>(i * 3 % v) : -100;
   for (const OpKind kind : {OpKind::kHeadLoss, OpKind::kHeadEval}) {
@@ -260,9 +247,9 @@ BOOST_AUTO_TEST_CASE(the_head_has_bf16_logits) {
         OneOp one(*tables[std::min(t, count - 1)], 2, bf16[t], true),
             three(*tables[std::min(t, count - 1)], 3, bf16[t], true);
         const std::vector<Vec> got = run(one);
-        BOOST_TEST(relative(got[0], want[0], 1.0) <= 1e-3);
-        BOOST_TEST(relative(got[1], want[1], 0.02) <= 0.02);
-        BOOST_TEST(relative(got[2], want[2], 0.02) <= 0.02);
+        BOOST_TEST(relative_difference(got[0], want[0], 1.0) <= 1e-3);
+        BOOST_TEST(relative_difference(got[1], want[1], 0.02) <= 0.02);
+        BOOST_TEST(relative_difference(got[2], want[2], 0.02) <= 0.02);
         BOOST_TEST((got == run(three)));
       }
   }
@@ -278,7 +265,7 @@ BOOST_AUTO_TEST_CASE(the_head_has_bf16_logits) {
 BOOST_AUTO_TEST_CASE(dropout_reads_and_writes_bf16) {
   for (const std::size_t k : {std::size_t{7}, std::size_t{1029}}) {  // more than a chunk
     const std::size_t m = 5;
-    const Vec x = exact(m * k, 1), dx = exact(m * k, 2);
+    const Vec x = exact_in_bf16(m * k, 1), dx = exact_in_bf16(m * k, 2);
     const auto prepare = [&](OneOp& o) {
       o.step().rows = m, o.program.run.seed = 11, o.program.run.memory.lora_dropout = 0.25;
     };
@@ -319,9 +306,10 @@ BOOST_AUTO_TEST_CASE(dora_reads_and_writes_bf16) {
       BOOST_TEST_CONTEXT(tables[t]->name << ", " << n << " columns") {
         const cpu::Kernels& kernels = *tables[t];
         const std::size_t m = 4, rank = 3;
-        const std::vector<float> x = floats(exact(m * n, 1)), dy = floats(exact(m * n, 2)),
-                                 a = floats(exact(rank * n, 3)), b = floats(exact(m * rank, 4)),
-                                 bias = floats(exact(n, 5)), factor = floats(random_vec(n, 6));
+        const std::vector<float> x = floats(exact_in_bf16(m * n, 1)), dy = floats(exact_in_bf16(m * n, 2)),
+                                 a = floats(exact_in_bf16(rank * n, 3)),
+                                 b = floats(exact_in_bf16(m * rank, 4)), bias = floats(exact_in_bf16(n, 5)),
+                                 factor = floats(random_vec(n, 6));
         const std::vector<cpu::Bf16> x16 = rounded(x), dy16 = rounded(dy), bias16 = rounded(bias);
         std::vector<double> squares(m), squares16(m);
         kernels.adapted_squares(m, n, rank, x.data(), a.data(), b.data(), 0.5f, squares.data());

@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(a_port_in_use_is_reported) {
   BOOST_TEST(test::has(results[0].error, "rank 0 cannot listen at MASTER_PORT="), results[0].error);
 }
 
-// As under torchrun: nobody serves a store but the launcher.
+// As under torchrun: the launcher has a store, so rank 0 starts none.
 BOOST_AUTO_TEST_CASE(a_store_of_the_launcher_is_used) {
   std::vector<Process> all = processes(3);
   const StoreServer torchrun(all[0].launch.port);

@@ -89,8 +89,8 @@ BOOST_AUTO_TEST_CASE(a_text_takes_memory_as_it_arrives) {
   BOOST_TEST(resident() < before + (32u << 20));
 }
 
-// A port of the range from which the kernel takes those of connections, at which nobody listens: repeated
-// attempts reach most ports of the range.
+// The port is unused and in the range of ephemeral ports. Each attempt to connect gets another source port,
+// so that repeated attempts reach most ports of the range.
 BOOST_AUTO_TEST_CASE(a_process_does_not_connect_to_itself) {
   std::uint32_t first = 0, last = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
