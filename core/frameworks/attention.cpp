@@ -73,10 +73,10 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
   const Shape shape = elementwise(q->shape);  // empty_like(q)
   // Saved for the backward pass, which computes the probabilities again from them: f32 per row, and the state
   // of the random numbers, also without dropout. Selective recomputation keeps them with the result.
-  const Tensor sums = t.make_result({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp", true);
+  const Tensor log_sums = t.make_result({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp", true);
   const Tensor counters = t.make_result({3}, Element::kI64, "random state", true);
   const std::array inputs{q, k, v};
-  const std::array saved{q, k, v, sums, counters};
+  const std::array saved{q, k, v, log_sums, counters};
   std::vector<Tensor> ring = ring_keys(t, k, in.context);
   // The outputs of the ranks' parts are merged in f32.
   if (in.context > 1) ring.push_back(t.make(shape, Element::kF32, "output, merged"));
