@@ -10,6 +10,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/bf16.hpp"
+#include "core/executor/initial_magnitudes.hpp"
 #include "core/model/tensor_parts.hpp"
 
 namespace trainhost::executor {
@@ -218,6 +219,17 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
   else
     backend.for_each(static_cast<std::uint32_t>(magnitudes.size()),
                      [&](std::uint32_t i) { init_magnitudes(magnitudes[i]); });
+}
+
+void Tensors::init_magnitudes(std::size_t tensor) {
+  // Several tensors are initialised at the same time, so each is on one thread.
+  const std::vector<float> magnitudes = initial_magnitudes(
+      program_, whole_, tensor, [&](std::size_t i, const auto& to) { read_weight(i, to); },
+      [](std::uint32_t count, const auto& f) {
+        for (std::uint32_t i = 0; i < count; ++i) f(i);
+      });
+  const TensorPart here = part_of(whole_[tensor]);
+  store_weight(tensor, 0, {magnitudes.data() + here.first_row, here.part_rows});
 }
 
 void Tensors::save_own(std::uint32_t scope, th_tensor_sink& sink) {

@@ -79,7 +79,7 @@ class Tensors {
   std::uint8_t* codes(const step::StateLocation& at) {
     return static_cast<std::uint8_t*>(storage_.at(at.buffer)) + at.byte;
   }
-  /// Magnitudes: the norm of each row of W + scale * B A (initial_magnitudes.cpp).
+  /// Those of initial_magnitudes.hpp.
   void init_magnitudes(std::size_t tensor);
   void load_state(std::uint32_t scope, const th_tensor& t);
   void save_state(std::uint32_t scope, th_tensor_sink& sink);

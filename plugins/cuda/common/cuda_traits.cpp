@@ -13,7 +13,6 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/model/adapters.hpp"
 #include "core/model/tensor_parts.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/step/choose_recompute.hpp"
@@ -237,9 +236,6 @@ void require_supported(const RunSpec& r) {
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\", \"tf32\" or \"bf16\"");
-  if (r.memory.dora && trains_adapters(r))
-    throw abi::StatusError(TH_E_UNSUPPORTED, "the cuda trainer does not train DoRA (lora.dora = true)",
-                           "remove lora.dora, or set train.backend = \"cpu\"");
   if (const PlannedOnly b = planned_only_setting(r)) refuse((b.key + " = " + b.value).c_str());
 }
 

@@ -42,7 +42,7 @@ std::uint32_t multiprocessors_option(const th_host* host);
 inline constexpr std::uint64_t kBlasWorkspaceBytes = 32ull << 20;
 
 /// Throws abi::StatusError (TH_E_UNSUPPORTED) if the run needs something that this trainer does not
-/// implement: number types other than f32, TF32 and bf16, DoRA, other parallelism than DP and TP.
+/// implement: number types other than f32, TF32 and bf16, other parallelism than DP and TP.
 void require_supported(const RunSpec& run);
 
 }  // namespace trainhost::cuda

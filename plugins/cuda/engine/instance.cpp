@@ -10,6 +10,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
+#include "core/executor/initial_magnitudes.hpp"
 #include "core/model/tensors.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/device_modes.hpp"
@@ -125,14 +126,20 @@ void Instance::load(std::uint32_t scope, const th_tensor& t) {
 
 // Fills the weights that load() has not written, one piece of the staging size at a time. All threads compute
 // parts of a piece; an initial value depends only on seed, tensor and element index. Moments are zero
-// already.
+// already. Magnitudes of DoRA come last, because they follow from the other weights, which the ranks exchange
+// where none has all.
 void Instance::init(std::uint64_t seed) {
   use_device();
   std::vector<float> piece;
+  std::vector<std::size_t> magnitudes;
   for (std::size_t i = 0; i < tensors_.count(); ++i) {
     const TensorInfo& info = tensors_.info(i);
     const std::uint64_t n = info.elements();
     if (loaded_[i] >= n) continue;
+    if (info.part == AdapterPart::kMagnitude) {
+      magnitudes.push_back(i);
+      continue;
+    }
     piece.resize(std::min(n, tensors_.piece()));
     for (std::uint64_t first = 0; first < n; first += piece.size()) {
       constexpr std::uint64_t kPart = 1 << 16;  // elements per task
@@ -143,6 +150,17 @@ void Instance::init(std::uint64_t seed) {
       });
       tensors_.write(i, first, count, piece.data());
     }
+  }
+  for (const std::size_t i : magnitudes) {
+    const std::vector<float> values = executor::initial_magnitudes(
+        program_, tensors_.infos(), i,
+        [&](std::size_t t, const auto& to) {
+          tensors_.read(t, false, [&](std::uint64_t first, std::uint64_t n, const float* part) {
+            to(first, {part, n});
+          });
+        },
+        [&](std::uint32_t count, const auto& f) { pool_.run(count, f); });
+    tensors_.write(i, 0, values.size(), values.data());
   }
   host_copies_stale_ = true;
 }

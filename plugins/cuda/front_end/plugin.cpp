@@ -25,7 +25,7 @@ TH_MANIFEST(
     "kind = \"trainer\"\n"
     "summary = \"trains in f32, TF32 or bf16 on one NVIDIA GPU, with cuBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
-    "modes = [\"full\", \"inference\", \"lora\", \"qlora\"]\n"
+    "modes = [\"full\", \"inference\", \"lora\", \"qlora\", \"dora\"]\n"
     "device = \"cuda\"\n"
     "options = [\"mode\", \"device\", \"attention\", \"products\", \"multiprocessors\"]\n"
     "priority = 10\n");

@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "core/base/bf16.hpp"
 #include "core/model/trainable.hpp"
 #include "tests/plugins/cuda/engine/engine_fixture.hpp"
 #include "tests/support/adapters_reference.hpp"
@@ -32,17 +33,19 @@ void load_with_adapters(PluginSession& s, const ModelSpec& m, const RunSpec& r, 
 
 BOOST_AUTO_TEST_SUITE(cuda_adapters)
 
-BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels, z) {
+BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
   std::uint32_t variant = z.seq;
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   std::vector<std::uint32_t> masks(std::begin(kAdapterTargets), std::end(kAdapterTargets));
   masks.push_back(0);  // another size in every product
-  masks.insert(masks.end(), std::begin(kSetsOutsideLayers), std::end(kSetsOutsideLayers));
+  if (!dora) masks.insert(masks.end(), std::begin(kSetsOutsideLayers), std::end(kSetsOutsideLayers));
   for (const std::uint32_t mask : masks) {
     ++variant;
     emu::reset();
     const std::uint32_t accumulate = 1 + variant % 2;
     RunSpec r = lora_run(z, 4 / accumulate, accumulate, mask, 1 + variant % 4);
+    r.memory.dora = dora;
     if (mask == 0) set_different_adapters(z.spec, r);
     if (variant % 3 == 0) r.mode = RunMode::kQlora, r.memory.double_quantized = variant % 2;
     r.optimizer = Optimizer::kSgd, r.weight_decay = 0, r.recompute = recomputes[variant % 3];
@@ -57,7 +60,8 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
     PluginSession s(cuda_engine(), host, z.spec, r);
     load_with_adapters(s, z.spec, r, united(given, adapters));
     s.init(0);
-    BOOST_TEST_CONTEXT("targets " << mask << ", rank " << r.lora_rank << ", accumulate " << accumulate) {
+    BOOST_TEST_CONTEXT("targets " << mask << ", rank " << r.lora_rank << ", accumulate " << accumulate
+                                  << ", mode " << host.mode) {
       BOOST_TEST(std::abs(s.evaluate(Ids(ids.begin(), ids.begin() + z.seq),
                                      Ids(targets.begin(), targets.begin() + z.seq))
                               .loss -
@@ -130,7 +134,8 @@ std::ostream& operator<<(std::ostream& o, const PeftRun& c) {
 }
 std::vector<PeftRun> peft_runs() {
   std::vector<PeftRun> all;
-  for (const char* kind : {"lora", "lora-dropout", "qlora", "lora-head", "lora-head-dropout"})
+  for (const char* kind :
+       {"lora", "lora-dropout", "qlora", "dora", "dora-dropout", "qdora", "lora-head", "lora-head-dropout"})
     for (const char* mode : kModes) {
       const bool resident = mode == kModes[0];
       if (resident) all.push_back({kind, mode, "fp32", 4}), all.push_back({kind, mode, "bf16", 2});
@@ -146,16 +151,17 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
   const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
   GoldenRun g = read_golden(runs + "gqa-tied");
-  const bool of_head = kind.starts_with("lora-head");
-  for (auto& [name, values] :
-       read_tensors(runs + (of_head ? "lora-head" : "lora") + "/adapter_model.safetensors"))
+  const bool of_head = kind.starts_with("lora-head"), dora = kind.find("dora") != kind.npos,
+             nf4 = kind.starts_with("q");
+  const std::string adapter = of_head ? "lora-head" : dora ? "dora" : "lora";
+  for (auto& [name, values] : read_tensors(runs + adapter + "/adapter_model.safetensors"))
     g.weights[name] = values;
   RunSpec& r = g.run;
   r.micro_batch = run["micro_batch"], r.accumulate = 1, r.seq_len = run["seq_len"];
   r.beta1 = run["betas"][0], r.beta2 = run["betas"][1], r.eps = run["eps"];
   r.weight_decay = run["weight_decay"], r.clip_norm = run["grad_clip"];
-  r.mode = kind == "qlora" ? RunMode::kQlora : RunMode::kLora, r.lora_rank = 3;
-  r.memory.double_quantized = kind == "qlora";
+  r.mode = nf4 ? RunMode::kQlora : RunMode::kLora, r.lora_rank = 3;
+  r.memory.double_quantized = nf4, r.memory.dora = dora;
   r.memory.lora_dropout = run.value("lora_dropout", 0.0), r.seed = run.value("seed", 1u);
   r.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
   r.lora_targets = of_head ? TH_LORA_Q | TH_LORA_V | TH_LORA_HEAD
@@ -188,7 +194,8 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
 
 // Dropout with several micro-batches: the second one of an update and every later update replay a captured
 // graph, and forward i + 1 runs before backward i in mode hybrid.
-BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_policy, kAdaptedModels, z) {
+BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_policy,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
   const Ids ids = random_tokens(6 * z.seq, z.spec.vocab, 1),
             targets = random_targets(6 * z.seq, z.spec.vocab, 2);
   const bool nf4 = z.spec.tied;
@@ -198,8 +205,8 @@ BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
       if (std::string(mode) != "resident" && recompute == Recompute::kFull) continue;
       emu::reset();
-      RunSpec r = lora_run(z, 2, 3, 0x1ff, 3);
-      r.recompute = recompute, r.memory.lora_dropout = 0.3;
+      RunSpec r = lora_run(z, 2, 3, dora ? 0x7f : 0x1ff, 3);
+      r.recompute = recompute, r.memory.lora_dropout = 0.3, r.memory.dora = dora;
       if (nf4) r.mode = RunMode::kQlora, r.memory.double_quantized = true;
       CudaHost host(mode);
       PluginSession s(cuda_engine(), host, z.spec, r);
@@ -217,6 +224,37 @@ BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_
         for (const auto& [name, values] : s.save())
           BOOST_TEST((values == std::vector<float>(base.at(name).begin(), base.at(name).end())), name);
         BOOST_TEST(emu::problems().empty());
+      }
+    }
+}
+
+// The magnitudes of a new run are the norms of the rows, over NF4 those of the quantized matrices.
+BOOST_DATA_TEST_CASE(initial_magnitudes_are_norms_of_rows,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, nf4) {
+  for (const char* mode : kModes)
+    for (const bool bf16 : {false, true}) {
+      emu::reset();
+      RunSpec r = lora_run(z, 2, 1, 0x7f, 3);
+      r.memory.dora = true;
+      if (nf4) r.mode = RunMode::kQlora;
+      if (bf16) r = in_precision(r, "bf16");
+      Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4);
+      CudaHost host(mode);
+      PluginSession s(cuda_engine(), host, z.spec, r);
+      for (const TensorInfo& t : all_tensors(z.spec, r)) {
+        if (t.part == AdapterPart::kMagnitude) continue;
+        Vec& v = t.part == AdapterPart::kNone ? base.at(t.name) : adapters.at(t.name);
+        s.load(t, std::vector<float>(v.begin(), v.end()), scope_of(t));
+        // Frozen weights are stored in bf16 alone.
+        if (bf16 && t.part == AdapterPart::kNone && !nf4::is_quantized(r, t))
+          for (double& x : v) x = f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
+      }
+      s.init(0);
+      const auto saved = s.save(TH_SCOPE_ADAPTER);
+      BOOST_TEST_CONTEXT(mode << (bf16 ? ", bf16" : "")) {
+        for (const auto& [name, norms] : norms_of_rows(z.spec, r, in_nf4(z.spec, r, base), adapters))
+          for (std::size_t i = 0; i < norms.size(); ++i)
+            BOOST_TEST(std::abs(saved.at(name)[i] - norms[i]) <= 1e-6 * norms[i], name);
       }
     }
 }

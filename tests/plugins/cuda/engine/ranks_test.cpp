@@ -34,8 +34,9 @@ std::vector<RankCase> rank_cases() {
   }
   for (std::uint32_t zero : {0u, 1u, 2u, 3u})
     for (RunMode mode : {RunMode::kLora, RunMode::kQlora})
-      all.push_back({small_models()[1 + zero % 2], 2 + zero % 2, zero, Recompute::kNone, Optimizer::kAdamW,
-                     false, mode});
+      for (const bool dora : {false, true})
+        all.push_back({small_models()[1 + zero % 2], 2 + zero % 2, zero,
+                       dora ? Recompute::kFull : Recompute::kNone, Optimizer::kAdamW, false, mode, dora});
   for (Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum})
     for (std::uint32_t zero : {0u, 2u}) all.push_back({small_models()[1], 3, zero, Recompute::kNone, o});
   return all;
@@ -89,17 +90,21 @@ BOOST_DATA_TEST_CASE(evaluation_and_generation_are_those_of_one_process,
 
 BOOST_DATA_TEST_CASE(initial_weights_do_not_depend_on_the_ranks, boost::unit_test::data::make({false, true}),
                      bf16) {
-  const RankCase c{small_models()[3], 3, 3, Recompute::kNone, Optimizer::kAdamW, bf16};
-  const auto initial = [&](std::uint32_t ranks) {
-    std::vector<Tensors> out(ranks_of(c, ranks));
-    on_ranks<CudaRank>(c, ranks, [&](PluginSession& session, CudaRank&, std::uint32_t rank) {
-      session.init(5);
-      out[rank] = session.save();
-    });
-    return out;
-  };
-  const std::vector<Tensors> one = initial(0), many = initial(3);
-  for (const Tensors& of_rank : many) BOOST_TEST((of_rank == one[0]));
+  for (const RunMode mode : {RunMode::kFull, RunMode::kLora, RunMode::kQlora}) {
+    RankCase c{small_models()[3], 3, 3, Recompute::kNone, Optimizer::kAdamW, bf16, mode};
+    c.dora = mode != RunMode::kFull;
+    const auto initial = [&](std::uint32_t ranks) {
+      std::vector<Tensors> out(ranks_of(c, ranks));
+      on_ranks<CudaRank>(c, ranks, [&](PluginSession& session, CudaRank&, std::uint32_t rank) {
+        session.init(5);
+        out[rank] = session.save();
+        if (c.dora) out[rank].merge(session.save(TH_SCOPE_ADAPTER));
+      });
+      return out;
+    };
+    const std::vector<Tensors> one = initial(0), many = initial(3);
+    for (const Tensors& of_rank : many) BOOST_TEST((of_rank == one[0]), c);
+  }
 }
 
 // Under ZeRO 1 and 2 the gathered shards make all copies of a weight equal again.

@@ -31,8 +31,8 @@ std::vector<RankCase> tensor_cases() {
   all.push_back(with_sequence(tensor_case(4, 4, 1, 0, Recompute::kFull)));
   all.push_back(with_sequence(tensor_case(2, 2, 2, 3, Recompute::kSelective)));
   all.back().bf16 = true;
-  const auto with_adapters = [&](RankCase c, RunMode mode, double dropout = 0) {
-    c.mode = mode, c.dropout = dropout;
+  const auto with_adapters = [&](RankCase c, RunMode mode, double dropout = 0, bool dora = false) {
+    c.mode = mode, c.dropout = dropout, c.dora = dora;
     if (mode == RunMode::kQlora) c.model = model_of_blocks();
     all.push_back(c);
   };
@@ -42,6 +42,15 @@ std::vector<RankCase> tensor_cases() {
   with_adapters(with_sequence(tensor_case(3, 2, 2, 3, Recompute::kFull)), RunMode::kLora, 0.25);
   with_adapters(tensor_case(1, 2, 1, 0), RunMode::kQlora);
   with_adapters(tensor_case(1, 2, 2, 3, Recompute::kFull), RunMode::kQlora);
+  with_adapters(tensor_case(2, 2, 1, 0), RunMode::kLora, 0, true);
+  with_adapters(tensor_case(4, 3, 1, 0, Recompute::kFull), RunMode::kLora, 0.25, true);
+  with_adapters(tensor_case(1, 2, 2, 3, Recompute::kSelective), RunMode::kLora, 0.25, true);
+  with_adapters(with_sequence(tensor_case(3, 2, 2, 1, Recompute::kFull)), RunMode::kLora, 0, true);
+  with_adapters(with_sequence(tensor_case(2, 2, 1, 0)), RunMode::kLora, 0.25, true);
+  with_adapters(tensor_case(1, 2, 1, 0), RunMode::kQlora, 0, true);
+  with_adapters(tensor_case(1, 2, 2, 2, Recompute::kFull), RunMode::kQlora, 0.25, true);
+  with_adapters(tensor_case(2, 2, 2, 3), RunMode::kLora, 0, true);
+  all.back().bf16 = true;
   for (const std::uint32_t data : {1u, 2u}) {
     all.push_back(tensor_case(1, 2, data, 0));
     all.back().model = model_of_blocks(), all.back().optimizer = Optimizer::kAdamW8bit;

@@ -315,15 +315,7 @@ BOOST_AUTO_TEST_CASE(unsupported_settings_are_rejected_by_name) {
   lora.mode = RunMode::kLora;
   RunSpec ranks = small_run();
   ranks.parallel.tensor = 2;
-  RunSpec dora = small_run();
-  dora.mode = RunMode::kLora, dora.lora_rank = 4, dora.lora_targets = 1, dora.lora_alpha = 4;
-  front().profile(host, small_model(), dora);
-  dora.memory.dora = true;
-  BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), dora), StatusFailure,
-                        [](const StatusFailure& f) {
-                          return std::string(f.what()).find("does not train DoRA") != std::string::npos;
-                        });
-  for (const RunSpec& r : {lora, ranks, dora})
+  for (const RunSpec& r : {lora, ranks})
     BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), r), StatusFailure,
                           [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
 }
