@@ -7,7 +7,7 @@ from models import MODES
 BOUND = 1e-4        # nats, at every step
 BOUND_8BIT = 5e-4   # codes of 8 bits amplify rounding
 OPTIMIZERS = ("lion", "adafactor", "muon", "adamw-8bit")
-ADAPTERS = ("lora", "lora-dropout", "qlora")
+ADAPTERS = ("lora", "lora-dropout", "qlora", "dora", "dora-dropout", "qdora")
 
 
 def expected_of(c, name: str) -> dict:
@@ -45,9 +45,10 @@ def optimizer_keys(c, name: str, mode: str, steps: int) -> dict:
 
 def adapter_keys(c, name: str, mode: str, steps: int) -> dict:
     run = expected_of(c, name)["run"]
-    keys = {**keys_of(run, steps, mode), "model.adapter": os.path.abspath(os.path.join(c.golden, "lora")),
+    adapter = os.path.abspath(os.path.join(c.golden, "dora" if "dora" in name else "lora"))
+    keys = {**keys_of(run, steps, mode), "model.adapter": adapter,
             "train.seed": run.get("seed", 1), "lora.dropout": run.get("lora_dropout", 0)}
-    return {**keys, "lora.base": "nf4", "lora.double_quant": "true"} if name == "qlora" else keys
+    return {**keys, "lora.base": "nf4", "lora.double_quant": "true"} if name.startswith("q") else keys
 
 
 def compare(c, step: str, what: str, keys: dict, expected: list, bound: float):
@@ -82,7 +83,7 @@ def optimizers(c):
 
 
 def adapters(c):
-    """Adapters of peft: without dropout, with dropout, over weights in NF4."""
+    """Adapters of peft, LoRA and DoRA: without dropout, with dropout, over weights in NF4."""
     for name, mode in cases(c, ADAPTERS):
         expected = expected_of(c, name)
         steps = 2 if c.quick else expected["run"]["steps"]
