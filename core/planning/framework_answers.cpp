@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
@@ -27,9 +28,8 @@ bool has_cuda_allocator(const std::string& device) {
   return !d || d->vendor == "NVIDIA" || d->vendor == "AMD";
 }
 
-FrameworkAnswer answer(runfile::RunConfig c, Recompute recompute, plugin::Registry& registry) {
-  c.framework = kFramework;
-  c.run.recompute = recompute;
+/// The plan of `c`, whose framework and recomputation are set.
+FrameworkAnswer answer(const runfile::RunConfig& c, plugin::Registry& registry) {
   PlanRequest request;
   request.estimators = {"auto"};
   request.elsewhere = true;
@@ -38,26 +38,78 @@ FrameworkAnswer answer(runfile::RunConfig c, Recompute recompute, plugin::Regist
   if (id == kClosedFormEstimator)  // says little about a framework in particular
     throw usage_error(
         fmt::format("no installed estimator describes a training step of {} for the model family '{}'",
-                    kFramework, escaped(c.model.family, 80)));
+                    c.framework, escaped(c.model.family, 80)));
   FrameworkAnswer a;
-  a.framework = kFramework;
-  a.recompute = recompute;
+  a.framework = c.framework;
+  a.recompute = c.run.recompute;
+  a.text = fmt::format("{}, recompute {}", a.framework, name(a.recompute));
   a.budget_known = r.budgets.compute.known;
   a.budget_bytes = r.budgets.compute.bytes;
   a.estimate = estimate_run(r, registry, request, id, traits_for(r.config, nullptr));
   return a;
 }
 
+/// What is tried where the weights with gradients and optimizer state do not fit one device.
+struct Variation {
+  const char* text;  // after the framework
+  Settings settings;
+};
+
+std::vector<Variation> variations(const runfile::RunConfig& c) {
+  const runfile::Override recompute{"train.recompute", "full"};
+  std::vector<Variation> out;
+  if (c.run.parallel.data > 1) out.push_back({"", {{"plan.framework", "fsdp2"}, recompute}});
+  if (c.run.mode != RunMode::kFull) return out;  // has its adapters already
+  Settings lora = {
+      {"plan.framework", kFramework}, recompute, {"lora.rank", "16"}, {"lora.targets", "\"all-linear\""}};
+  out.push_back({", LoRA of rank 16", lora});
+  lora.insert(lora.end(), {{"lora.base", "nf4"}, {"lora.double_quant", "true"}});
+  out.push_back({", QLoRA of rank 16", lora});
+  return out;
+}
+
+/// The settings as a user writes them, without framework and recomputation, which have fields of their own.
+std::string settings_text(const Settings& settings) {
+  std::string out;
+  for (const runfile::Override& o : settings)
+    if (o.key != "plan.framework" && o.key != "train.recompute")
+      out += fmt::format("{}{} = {}", out.empty() ? "" : ", ", o.key,
+                         o.key == "lora.base" ? '"' + o.value + '"' : o.value);
+  return out;
+}
+
 }  // namespace
 
-void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, plugin::Registry& registry) {
+void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, const RunSource& source,
+                           plugin::Registry& registry) {
   if (c.run.mode == RunMode::kInference || !is_described(registry) || !has_cuda_allocator(c.device)) return;
   try {
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull})
-      v.framework_answers.push_back(answer(c, recompute, registry));
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      runfile::RunConfig run = c;
+      run.framework = kFramework;
+      run.run.recompute = recompute;
+      v.framework_answers.push_back(answer(run, registry));
+    }
   } catch (const Error& e) {
     v.framework_answers.clear();
     v.no_framework_answer = e.what();
+    return;
+  }
+  for (const Variation& variation : variations(c)) {
+    // An unknown budget fits everything.
+    if (std::ranges::any_of(v.framework_answers, [](const FrameworkAnswer& a) { return a.estimate.fits; }))
+      return;
+    try {
+      const runfile::RunConfig run = source.load(variation.settings);
+      // The name of the framework is an option of the estimator's plugin.
+      const std::unique_ptr<plugin::Registry> other =
+          run.plugin_options == c.plugin_options ? nullptr : source.open(run);
+      FrameworkAnswer a = answer(run, other ? *other : registry);
+      a.settings = settings_text(variation.settings);
+      a.text = fmt::format("{}{}, recompute {}", a.framework, variation.text, name(a.recompute));
+      v.framework_answers.push_back(std::move(a));
+    } catch (const Error&) {  // not a run that is described
+    }
   }
 }
 

@@ -92,7 +92,9 @@ struct StepPhase {
 struct FrameworkAnswer {
   std::string framework;  // "pytorch"
   Recompute recompute = Recompute::kNone;
-  Estimate estimate;  // of one device
+  std::string settings;  // in which it differs besides, in run-file syntax: "lora.rank = 16, ..."; or ""
+  std::string text;      // "pytorch, LoRA of rank 16, recompute full"
+  Estimate estimate;     // of one device
   bool budget_known = false;
   std::uint64_t budget_bytes = 0;
 

@@ -36,6 +36,18 @@ std::string model_line(const planning::PlanResult& v, const Terminal& t) {
   return line;
 }
 
+/// "--for pytorch or fsdp2 plans the others, with --lora or --qlora adapters".
+std::string how_to_plan_the_others(const planning::PlanResult& v) {
+  std::vector<std::string> names;
+  bool adapters = false;
+  for (const planning::FrameworkAnswer& a : v.framework_answers) {
+    if (std::ranges::find(names, a.framework) == names.end()) names.push_back(a.framework);
+    adapters |= !a.settings.empty();
+  }
+  return fmt::format("--for {} plans the others{}", fmt::join(names, " or "),
+                     adapters ? ", with --lora or --qlora adapters" : "");
+}
+
 /// The first estimate, and the same run in a framework: one row each.
 std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
   if (!v.no_framework_answer.empty())
@@ -52,13 +64,11 @@ std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
   table.row({own_trainer, format_bytes(own.compute_bytes), display_name(own.report.claim),
              verdict_text(v.verdict(own), own.compute_bytes, v.budget_bytes)});
   for (const planning::FrameworkAnswer& a : v.framework_answers)
-    table.row({fmt::format("{}, recompute {}", a.framework, name(a.recompute)),
-               format_bytes(a.estimate.compute_bytes), display_name(a.estimate.report.claim),
+    table.row({a.text, format_bytes(a.estimate.compute_bytes), display_name(a.estimate.report.claim),
                verdict_text(a.verdict(), a.estimate.compute_bytes, a.budget_bytes)});
   return table.str({.width = line_width(t), .drop = {2}}) +
-         wrapped(fmt::format("  The first row in detail; --for {} plans the others:",
-                             v.framework_answers.front().framework),
-                 line_width(t), "    ") +
+         wrapped(fmt::format("  The first row in detail; {}:", how_to_plan_the_others(v)), line_width(t),
+                 "    ") +
          "\n";
 }
 

@@ -236,8 +236,7 @@ std::string framework_answers(const planning::PlanResult& v) {
   row(own.report.claim == Claim::kExact ? "trainhost" : "estimator " + own.report.source, own, v.verdict(own),
       v.budget_bytes);
   for (const planning::FrameworkAnswer& a : v.framework_answers)
-    row(fmt::format("{}, recompute {}", a.framework, name(a.recompute)), a.estimate, a.verdict(),
-        a.budget_bytes);
+    row(a.text, a.estimate, a.verdict(), a.budget_bytes);
   return t.str();
 }
 

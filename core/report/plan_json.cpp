@@ -87,6 +87,7 @@ Json framework_answers_json(const planning::PlanResult& v) {
   for (const planning::FrameworkAnswer& a : v.framework_answers)
     out.push_back({{"framework", a.framework},
                    {"recompute", name(a.recompute)},
+                   {"settings", a.settings},
                    {"estimator", a.estimate.report.source},
                    {"kind", name(a.estimate.report.claim)},
                    {"total_bytes", a.estimate.total_bytes},

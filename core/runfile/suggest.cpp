@@ -97,8 +97,27 @@ std::string canonical_name(std::string_view key, const std::string& name) {
   return name;
 }
 
+namespace {
+
+/// "8" and "h100" of "8xH100"; the number is "" where the name has none.
+std::pair<std::string, std::string> number_and_device(const std::string& name) {
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  const std::size_t device = std::min(name.find_first_not_of(" xX*", digits), name.size());
+  if (digits == 0 || device == digits || device == name.size()) return {};
+  return {name.substr(0, digits), name.substr(device)};
+}
+
+}  // namespace
+
 std::string suggest_device(const std::string& name) {
   const std::string word = comparable(name);
+  if (const auto [number, device] = number_and_device(name); !number.empty()) {
+    const std::string one =
+        find_device_preset(device) ? did_you_mean_one_of({device}) : suggest_device(device);
+    if (one.ends_with('?'))
+      return fmt::format("{} and parallel.data = {} for {} of them?", one.substr(0, one.size() - 1), number,
+                         number);
+  }
   if (word == "cpu" || word == "host") {
     for (const DevicePreset& d : device_presets())
       if (d.link_gbs == 0)

@@ -113,6 +113,7 @@ void add_plan(Parser& p) {
   add_common(*app, a->common, kRunFile | kModel | kFrom | kBackend | kPlugins);
   add_estimators(*app, a->estimators);
   add_target(*app, a->target);
+  add_adapters(*app, a->common);
   app->add_flag("--print-run", a->print_run,
                 "Print the run file of what would be planned, and plan nothing.");
   add_text(
@@ -143,6 +144,7 @@ void add_sweep(Parser& p) {
            "Vary KEY: 512..16384 doubles, 512..4096+512 adds 512, 1..81*3 multiplies by 3, a,b,c is a list.");
   add_estimators(*app, a->estimators);
   add_target(*app, a->target);
+  add_adapters(*app, a->common);
   add_text(*app, "--csv", a->csv, "FILE", "Write the points as CSV.");
   add_text(*app, "--html", a->html, "FILE", "Write the sweep as one HTML file.");
   add_picture(*app, a->picture);
@@ -172,6 +174,7 @@ void add_search(Parser& p) {
            "Limit the memory of one device, e.g. 24GiB [memory.budget of the run file].");
   add_host_budget(*app, a->target.host_budget);
   add_framework(*app, a->target.framework);
+  add_adapters(*app, a->common);
   app->add_option("--top", a->top, "List the K fastest layouts [10].")
       ->option_text("K")
       ->check(whole_number(1, 10000));

@@ -234,9 +234,7 @@ Exit run(const FinetuneArguments& a) {
   if (a.dora) settings.push_back({"lora.dora", "true", "--dora"});
   if (a.lora || a.dora || (a.qlora && a.adapter.empty())) {
     const char* option = a.lora ? "--lora" : a.dora ? "--dora" : "--qlora";
-    settings.insert(settings.end(), {{"lora.rank", "16", option},
-                                     {"lora.alpha", "32", option},
-                                     {"lora.targets", "\"all-linear\"", option}});
+    std::ranges::copy(adapter_settings(option, false), std::back_inserter(settings));
   }
   if (!a.adapter.empty()) settings.push_back({"model.adapter", json_string(a.adapter), "--adapter"});
   return run(t);

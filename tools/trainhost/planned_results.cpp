@@ -81,7 +81,7 @@ planning::PlanResult plan_of(const PlanArguments& a) {
 
   // A model alone says nothing about who trains it.
   if (!a.common.model.empty() && !c.given.count("plan.framework") && request.estimators.empty())
-    planning::add_framework_answers(v, c, *registry);
+    planning::add_framework_answers(v, c, source_of(a.common, more), *registry);
 
   // Limits need about thirty more plans: they are computed for --limits and for the HTML page only. The
   // timeline is computed where it is shown.

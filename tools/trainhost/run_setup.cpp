@@ -98,6 +98,14 @@ std::vector<runfile::Override> target_overrides(const TargetArguments& a) {
   return out;
 }
 
+std::vector<runfile::Override> adapter_settings(const char* option, bool quantized) {
+  std::vector<runfile::Override> out = {
+      {"lora.rank", "16", option}, {"lora.alpha", "32", option}, {"lora.targets", "\"all-linear\"", option}};
+  if (quantized)
+    out.insert(out.end(), {{"lora.base", "\"nf4\"", option}, {"lora.double_quant", "true", option}});
+  return out;
+}
+
 static std::string model_of(const CommonArguments& a) {
   return a.plans_only ? runfile::planned_model(a.model) : a.model;
 }

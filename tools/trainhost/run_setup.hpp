@@ -18,6 +18,10 @@ std::vector<runfile::Override> overrides(const CommonArguments& a);
 /// The overrides of the options that are given.
 std::vector<runfile::Override> target_overrides(const TargetArguments& a);
 
+/// The settings of the options --lora and --qlora: adapters of rank 16 on every matrix of the layers; with
+/// `quantized` on weights in 4 bits.
+std::vector<runfile::Override> adapter_settings(const char* option, bool quantized);
+
 /// The run configuration: run file or --model, then overrides(a), then `more`; the last value of a key wins.
 /// The built-in model has the vocabulary of data.tokenizer. `open`: see runfile::load_run.
 /// Throws runfile::RunFileErrors where the run has several errors.

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "core/base/text.hpp"
+#include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
 
@@ -82,6 +83,17 @@ void add_target(CLI::App& app, TargetArguments& a) {
   app.add_flag(
       "--safe", a.safe,
       "Judge by upper bounds: add the margin that the estimator states [plan.safe of the run file].");
+}
+
+void add_adapters(CLI::App& app, CommonArguments& a) {
+  const auto add = [&](const char* option, bool quantized, const char* help) {
+    return app.add_flag_callback(
+        option, [&a, option, quantized] { a.implied = adapter_settings(option, quantized); }, help);
+  };
+  CLI::Option* lora = add("--lora", false,
+                          "Plan adapters of rank 16 on every matrix of the layers instead of full training; "
+                          "--set lora.rank=8 changes the rank.");
+  add("--qlora", true, "The same on weights that are quantized to 4 bits (NF4).")->excludes(lora);
 }
 
 void add_picture(CLI::App& app, PictureArguments& a) {

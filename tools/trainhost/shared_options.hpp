@@ -26,6 +26,8 @@ void add_host_budget(CLI::App& app, std::string& host_budget);
 void add_framework(CLI::App& app, std::string& framework);  // --for
 /// Device, budgets and framework of a plan.
 void add_target(CLI::App& app, TargetArguments& a);
+/// --lora and --qlora: settings that precede those of --set.
+void add_adapters(CLI::App& app, CommonArguments& a);
 /// --svg and --png.
 void add_picture(CLI::App& app, PictureArguments& a);
 void add_estimators(CLI::App& app, std::string& estimators);

@@ -94,6 +94,7 @@ std::string state_of(const PlanArguments& a) {
   s.set("budget", a.target.budget);
   s.set("for", a.target.framework);
   std::string more;
+  for (const runfile::Override& o : a.common.implied) more += o.key + "=" + o.value + "\n";
   for (const std::string& setting : a.common.settings) more += setting + "\n";
   if (!a.target.host_budget.empty()) more += "memory.host_budget=" + a.target.host_budget + "\n";
   if (a.target.safe) more += "plan.safe=true\n";

@@ -142,6 +142,7 @@ class FrameworkAnswer:
 
     framework: str
     recompute: str
+    settings: str
     estimator: str
     kind: str
     total_bytes: int

@@ -97,6 +97,9 @@ BOOST_AUTO_TEST_CASE(several_meanings_are_listed) {
   BOOST_TEST(suggest_device("h100-80g") == "; did you mean 'h100-80gb'?");
   BOOST_TEST(suggest_device("GPU").find("--backend=cuda") != std::string::npos);
   BOOST_TEST(suggest_device("abacus") == "");
+  BOOST_TEST(suggest_device("8xH200") == "; did you mean 'h200-141gb' and parallel.data = 8 for 8 of them?");
+  BOOST_TEST(suggest_device("4 x l4") == "; did you mean 'l4-24gb' and parallel.data = 4 for 4 of them?");
+  BOOST_TEST(suggest_device("8x") == "");
 }
 
 BOOST_AUTO_TEST_CASE(a_gpu_is_the_cuda_backend) {

@@ -238,6 +238,72 @@ BOOST_AUTO_TEST_CASE(the_answers_for_pytorch_are_in_json_and_html) {
   BOOST_TEST(has(html, "fits in 79.1 GiB"));
 }
 
+/// Rows of "planned as", without sizes.
+std::vector<std::string> planned_as(const std::string& out) {
+  std::vector<std::string> rows;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("  pytorch, ") || line.starts_with("  fsdp2, "))
+      rows.push_back(line.substr(2, line.find("  ", 2) - 2));
+  return rows;
+}
+
+BOOST_AUTO_TEST_CASE(where_pytorch_does_not_fit_sharding_and_adapters_are_tried) {
+  const std::string none = "pytorch, recompute none", full = "pytorch, recompute full";
+  const std::string lora = "pytorch, LoRA of rank 16, recompute full";
+  const std::string qlora = "pytorch, QLoRA of rank 16, recompute full";
+  const std::string sharded = "fsdp2, recompute full";
+  using Rows = std::vector<std::string>;
+  const auto rows = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "--model=qwen2.5-7b"});
+    return planned_as(run_program(more).out);
+  };
+  BOOST_TEST(rows({"--budget=192GiB"}) == (Rows{none, full}));
+  BOOST_TEST(rows({"--device=rtx-4090"}) == (Rows{none, full, lora}));
+  BOOST_TEST(rows({"--budget=12GiB"}) == (Rows{none, full, lora, qlora}));
+  BOOST_TEST(rows({"--device=rtx-4090", "--set", "parallel.data=64"}) == (Rows{none, full, sharded}));
+  BOOST_TEST(rows({"--device=rtx-4090", "--set", "parallel.data=8"}) == (Rows{none, full, sharded, lora}));
+  // The run has adapters already.
+  BOOST_TEST(rows({"--budget=12GiB", "--lora"}) == (Rows{none, full}));
+
+  // The figures are those of the options that the table names.
+  const Outcome r = run_program({"plan", "--model=qwen2.5-7b", "--budget=12GiB", "--json"});
+  const nlohmann::json answers = nlohmann::json::parse(r.out).at("framework_answers");
+  BOOST_REQUIRE(answers.size() == 4u);
+  BOOST_TEST(answers[0].at("settings") == "");
+  BOOST_TEST(answers[2].at("settings") == "lora.rank = 16, lora.targets = \"all-linear\"");
+  BOOST_TEST(answers[3].at("settings") ==
+             "lora.rank = 16, lora.targets = \"all-linear\", lora.base = \"nf4\", lora.double_quant = true");
+  for (const std::size_t i : {2u, 3u}) {
+    const Outcome only =
+        run_program({"plan", "--model=qwen2.5-7b", "--budget=12GiB", "--json", "--for", "pytorch", "--set",
+                     "train.recompute=full", i == 2 ? "--lora" : "--qlora"});
+    BOOST_TEST(nlohmann::json::parse(only.out).at("estimates")[0].at("total_bytes") ==
+               answers[i].at("total_bytes"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(adapters_are_an_option_of_every_plan) {
+  const auto rank = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "--model=llama-110m", "--device=h100-80gb", "--print-run"});
+    const Outcome r = run_program(more);
+    const std::size_t at = r.out.find("rank = ");
+    return at == r.out.npos ? r.out + r.err : r.out.substr(at, r.out.find('\n', at) - at);
+  };
+  BOOST_TEST(rank({"--lora"}).starts_with("rank = 16"));
+  BOOST_TEST(rank({"--qlora", "--set", "lora.rank=4"}).starts_with("rank = 4"));  // --set wins
+  Outcome r = run_program({"plan", "--model=llama-110m", "--lora", "--qlora"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "--lora excludes --qlora"), r.err);
+  for (const char* command : {"sweep", "search"}) {
+    std::vector<std::string> line = {command, "--model=llama-110m", "--device=h100-80gb", "--lora"};
+    if (line[0] == "sweep") line.insert(line.end(), {"--over", "data.seq_len=512,1024"});
+    r = run_program(line);
+    BOOST_TEST(r.code == 0, r.err);
+    BOOST_TEST(has(r.out, "LoRA of rank 16"), r.out);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described) {
   Outcome r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "pytorch", "--set",
                            "parallel.data=8", "--set", "parallel.zero=3"});
