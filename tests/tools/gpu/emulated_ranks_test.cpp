@@ -133,8 +133,9 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_in_tf32_and_bf16) {
   }
 }
 
-// Records that are packed attend to themselves alone, and frozen weights have no gradient to add up.
-BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_and_a_part_of_the_weights) {
+// Records that are packed attend to themselves alone, frozen weights have no gradient to add up, and the
+// norms of rows of DoRA are sums over the ranks.
+BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_a_part_of_the_weights_and_adapters) {
   const TemporaryDirectory tmp;
   const fs::path records = tmp / "records.jsonl";
   {
@@ -145,9 +146,10 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_and_a_part_of_the
   }
   const std::vector<std::string> packed = {"data.train=\"" + records.string() + "\"", "data.packing=true",
                                            "data.seq_len=48", "train.global_batch=8"},
-                                 frozen = {
-                                     R"(train.freeze=["model.embed_tokens.weight", "model.layers.0.*"])"};
-  for (const std::vector<std::string>& run : {packed, frozen}) {
+                                 frozen =
+                                     {R"(train.freeze=["model.embed_tokens.weight", "model.layers.0.*"])"},
+                                 dora = {"lora.dora=true", "lora.rank=2"};
+  for (const std::vector<std::string>& run : {packed, frozen, dora}) {
     const std::string what = run[0].substr(0, run[0].find('='));
     const auto part = [&](const char* name, int data, int tensor, std::vector<std::string> more) {
       more.insert(more.end(), run.begin(), run.end());
@@ -200,11 +202,6 @@ const std::vector<Mistake> kMistakes = {
      {},
      2,
      "parallel.tensor = 2 is not supported with optimizer.name = \"muon\""},
-    {{"parallel.tensor=2", "model.num_key_value_heads=2", "model.vocab_size=260", "lora.rank=2",
-      "lora.dora=true"},
-     {},
-     2,
-     "the cuda trainer does not train DoRA (lora.dora = true)"},
     {{}, {{"TRAINHOST_NCCL", "libnccl-absent.so.2"}}, 4, "several ranks need NCCL: libnccl-absent.so.2: "},
 };
 
