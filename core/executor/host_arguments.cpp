@@ -2,6 +2,7 @@
 #include "core/executor/host_arguments.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "core/abi/op_journal.hpp"
 #include "core/base/text.hpp"
@@ -159,6 +160,19 @@ void return_result(Outcome outcome, const UpdateResult& result, th_step_out& out
                                std::to_string(result.grad_norm) + ": the update was not applied" +
                                (result.cause.empty() ? "" : "; " + result.cause),
                            "reduce optimizer.lr, or increase optimizer.warmup_steps");
+}
+
+std::optional<std::int32_t> layer_of_metric(std::string_view key, std::uint32_t layers, bool part) {
+  const std::string_view norm = part ? "grad_norm_part." : "grad_norm.";
+  if (!key.starts_with(norm)) return std::nullopt;
+  key.remove_prefix(norm.size());
+  if (key == "outside_layers") return -1;
+  constexpr std::string_view kPrefix = "layer.";
+  if (!key.starts_with(kPrefix)) return std::nullopt;
+  std::uint32_t layer = 0;
+  const auto [end, error] = std::from_chars(key.data() + kPrefix.size(), key.data() + key.size(), layer);
+  if (error != std::errc{} || end != key.data() + key.size() || layer >= layers) return std::nullopt;
+  return static_cast<std::int32_t>(layer);
 }
 
 }  // namespace trainhost::executor

@@ -3,7 +3,9 @@
 // own (plugins/cuda/engine).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/abi/error_guard.hpp"
 #include "core/step/program.hpp"
@@ -47,6 +49,10 @@ void validate_record_buffer(const step::Program& program, const void* records, s
 
 /// Targets that are counted (not -100).
 std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n);
+
+/// The layer in "grad_norm.layer.3", of several ranks in "grad_norm_part.layer.3"; -1 for
+/// "grad_norm.outside_layers"; nullopt for other metrics.
+std::optional<std::int32_t> layer_of_metric(std::string_view key, std::uint32_t layers, bool part);
 
 struct UpdateInput {
   const std::int32_t *tokens, *targets;  // [accumulate * micro_batch * seq] each

@@ -4,7 +4,6 @@
 #include "core/executor/trainer_run.hpp"
 
 #include <cassert>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 
@@ -23,21 +22,6 @@ std::uint64_t ns_since(Clock::time_point t) {
 std::unique_ptr<Backend> require_backend(std::unique_ptr<Backend> b, const std::string& trainer) {
   if (!b) throw abi::StatusError(TH_E_INTERNAL, "the " + trainer + " trainer returned no backend");
   return b;
-}
-
-/// The layer in "grad_norm.layer.3", of several ranks in "grad_norm_part.layer.3"; -1 for
-/// "grad_norm.outside_layers"; nullopt for other metrics.
-std::optional<std::int32_t> layer_of_metric(std::string_view key, std::uint32_t layers, bool part) {
-  const std::string_view norm = part ? "grad_norm_part." : "grad_norm.";
-  if (!key.starts_with(norm)) return std::nullopt;
-  key.remove_prefix(norm.size());
-  if (key == "outside_layers") return -1;
-  constexpr std::string_view kPrefix = "layer.";
-  if (!key.starts_with(kPrefix)) return std::nullopt;
-  std::uint32_t layer = 0;
-  const auto [end, error] = std::from_chars(key.data() + kPrefix.size(), key.data() + key.size(), layer);
-  if (error != std::errc{} || end != key.data() + key.size() || layer >= layers) return std::nullopt;
-  return static_cast<std::int32_t>(layer);
 }
 
 }  // namespace

@@ -115,6 +115,9 @@ void on_ranks(const RankCase& c, std::uint32_t data, F&& f, std::uint64_t timeou
 /// What a run of some steps gives.
 struct RankResult {
   std::vector<double> loss, norm;
+  // Squares of the gradients of each layer, then of those outside the layers, in the last step; of several
+  // ranks those that this rank counts, and from train() the sums of all ranks.
+  std::vector<double> layer_squares;
   Tensors weights, first_moments;
   double bytes = 0;  // that rank 0 sent, as the trainer counts it
   // What this rank would write to a checkpoint.
@@ -184,6 +187,11 @@ RankResult train(const RankCase& c, std::uint32_t data, std::uint32_t steps) {
                                             part(random_targets(n, m.vocab, 200 + t)), 1e-3, t);
       out.loss.push_back(step.loss), out.norm.push_back(step.grad_norm);
     }
+    const std::string metric = ranks_of(c, data) > 1 ? "grad_norm_part." : "grad_norm.";
+    for (std::uint32_t l = 0; l <= m.layers; ++l)
+      out.layer_squares.push_back(std::pow(
+          session.metric((metric + (l < m.layers ? "layer." + std::to_string(l) : "outside_layers")).c_str()),
+          2));
     // Every rank sends the state and the weights of all of them.
     if (moment_count(c.optimizer) > 0) out.first_moments = session.save(TH_SCOPE_MOMENT1);
     const std::uint32_t trained = trains_adapters(run) ? TH_SCOPE_ADAPTER : TH_SCOPE_WEIGHTS;
@@ -212,7 +220,19 @@ RankResult train(const RankCase& c, std::uint32_t data, std::uint32_t steps) {
       require_written_once(c, data, of, &RankResult::own_moments, state_tensors(m, run, 1),
                            of[0].first_moments);
   }
+  for (std::size_t number = 1; number < of.size(); ++number)
+    for (std::size_t l = 0; l < of[0].layer_squares.size(); ++l)
+      of[0].layer_squares[l] += of[number].layer_squares[l];
   return of[0];
+}
+
+/// Requires norms of the gradients of each layer that agree.
+inline void same_layer_norms(const RankResult& one, const RankResult& many, double tolerance) {
+  BOOST_REQUIRE(one.layer_squares.size() == many.layer_squares.size());
+  for (std::size_t l = 0; l < one.layer_squares.size(); ++l) {
+    const double a = std::sqrt(one.layer_squares[l]), b = std::sqrt(many.layer_squares[l]);
+    BOOST_TEST(std::abs(a - b) <= tolerance * a, "layer " << l << ": " << b << " against " << a);
+  }
 }
 
 /// Loss of an evaluation, and logits after two tokens, of every rank.

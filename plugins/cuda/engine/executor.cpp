@@ -240,7 +240,7 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   Scope scope(*this);
   set_inputs(in, out.counted);
 
-  in_update_ = true;
+  in_update_ = true, gradients_complete_ = false;
   if (timer_) timer_->begin_update(kernels_);
   counters_.begin_step(kernels_);
   inputs_.send_scalars(kernels_);
@@ -252,6 +252,7 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   counters_.end_step(kernels_);
   scope.finish();
   half_updated_ = false;  // set by run_update_section(); remains set if finish() throws
+  gradients_complete_ = true;
   // The first update is not captured: what happens at the first use of a kernel may not be permitted then.
   // Nor are steps of several ranks: their collectives are on another stream, and end by a timeout.
   if (!updated_) updated_ = true, may_capture_ = !ranks_;
@@ -273,6 +274,7 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
                       rows = program_.run.tokens_per_micro_batch();
   out.counted = counted_targets(targets, given);
   Scope scope(*this);
+  gradients_complete_ = false;
   std::fill(inputs_.up(), inputs_.up() + step::kScalarCount, 0.0);
   // The device computes a whole micro-batch in any case: products of fewer rows would be other shapes, whose
   // algorithms were not chosen and whose code was not loaded before the memory of the plan was allocated.
@@ -290,6 +292,7 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
 
 void Executor::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
   Scope scope(*this);
+  gradients_complete_ = false;
   ctx_.step = {1, 0, 0, true, position};
   inputs_.send_token(kernels_, token);
   const step::Section s = program_.section(SectionKind::kGenerate);

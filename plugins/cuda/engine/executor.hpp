@@ -52,6 +52,12 @@ class Executor {
   /// Logits [vocab] of the token after `token` at `position`.
   void next_logits(std::int32_t token, std::uint32_t position, float* logits);
 
+  /// Sum of the squares of the gradients of a layer in the last update, before clipping; layer -1: of those
+  /// outside the layers. Of several ranks, of the elements that this one counts. Negative where the gradients
+  /// of a whole update are not in memory: before the first one, after one that was cancelled, and after an
+  /// evaluation or a generated token, which use their memory.
+  double layer_grad_squares(std::int32_t layer);
+
   /// Copies tied embedding tables from the device to the host; needed after load() or init() changed weights.
   void refresh_host_copies();
   /// Blocks until no work is pending on any queue; throws the first error of any of them.
@@ -145,9 +151,10 @@ class Executor {
   std::uint32_t backward_begin_ = 0;  // index of the first backward operation of the micro section
   bool rings_ = false;                // buffers of the micro section have two instances (hybrid)
   bool half_updated_ = false;
-  bool updated_ = false;      // an update was completed
-  bool may_capture_ = false;  // CUDA graphs are used: after the first update, until a capture fails
-  bool in_update_ = false;    // transfers and operations are counted and timed in updates only
+  bool updated_ = false;             // an update was completed
+  bool gradients_complete_ = false;  // gradients are those of a whole update
+  bool may_capture_ = false;         // CUDA graphs are used: after the first update, until a capture fails
+  bool in_update_ = false;           // transfers and operations are counted and timed in updates only
   step::BufferId host_scalars_ = step::kNoBuffer;
   OpTimer* timer_ = nullptr;
   std::vector<cudaEvent_t> collective_done_;  // by buffer, of the collective that was started last on it

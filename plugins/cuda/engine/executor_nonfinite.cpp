@@ -31,6 +31,7 @@ bool Executor::is_finite(step::BufferId b) {
 
 std::string Executor::find_nonfinite(const UpdateInput& in, const std::function<bool()>& cancelled) {
   Scope scope(*this);
+  gradients_complete_ = false;
   set_inputs(in, std::max<std::uint64_t>(1, counted_targets(in.targets, program_.run.tokens_per_step())));
   inputs_.send_scalars(kernels_);
   // The ranks look for it alone, and need nothing of what they would send but the weights of ZeRO 3 and the

@@ -250,6 +250,10 @@ double Instance::metric(std::string_view key) {
   if (key == "sync_mismatch") return count_sync_mismatches();
   if (key == "stream_bytes")
     return static_cast<double>(executor_.counters().stream.up_bytes + executor_.counters().stream.down_bytes);
+  if (const std::optional<std::int32_t> layer =
+          executor::layer_of_metric(key, program_.model.layers, ranks_ != nullptr))
+    if (const double squares = executor_.layer_grad_squares(*layer); squares >= 0.0)
+      return std::sqrt(squares);
   throw abi::StatusError(TH_E_UNSUPPORTED, "the cuda trainer has no metric named " + escaped(key));
 }
 

@@ -39,6 +39,7 @@ double largest_error(const Tensors& a, const Weights& b) {
 struct Expected {
   Weights w, m, v;
   double loss = 0, norm = 0;
+  std::map<std::int32_t, double> squares;  // of the gradients of a layer; -1: of those outside the layers
 
   void update(const NamedModel& z, const RunSpec& r, const Ids& ids, const Ids& targets, double lr,
               double t) {
@@ -48,8 +49,10 @@ struct Expected {
     for (const auto& [name, x] : g)
       for (double e : x) norm += e * e;
     norm = std::sqrt(norm);
+    squares.clear();
     for (const TensorInfo& info : tensors(z.spec)) {
       Vec& gi = g[info.name];
+      for (double e : gi) squares[info.layer] += e * e;
       if (r.clip_norm > 0)
         for (double& e : gi) e *= std::min(1.0, r.clip_norm / (norm + 1e-6));
       const bool decay = info.rank > 1;
@@ -89,6 +92,8 @@ BOOST_DATA_TEST_CASE(updates_match_the_reference, kSmallModels* boost::unit_test
     s.init(0);
     BOOST_TEST_CONTEXT("accumulate " << accumulate << ", " << name(r.optimizer) << ", recompute "
                                      << name(r.recompute)) {
+      // There is no gradient before the first update.
+      BOOST_CHECK_THROW(s.metric("grad_norm.layer.0"), StatusFailure);
       for (std::uint64_t t = 0; t < 2; ++t) {
         e.update(z, r, ids, targets, 0.01, static_cast<double>(t) + 1);
         const th_step_out out = s.step(ids, targets, 0.01, t);
@@ -96,7 +101,18 @@ BOOST_DATA_TEST_CASE(updates_match_the_reference, kSmallModels* boost::unit_test
         BOOST_TEST(std::abs(out.grad_norm - e.norm) <= 1e-4 * e.norm, out.grad_norm << " against " << e.norm);
         BOOST_TEST(out.tokens_counted ==
                    n - static_cast<std::size_t>(std::count(targets.begin(), targets.end(), -100)));
+        for (const auto& [layer, squares] : e.squares) {
+          const std::string key =
+              layer < 0 ? "grad_norm.outside_layers" : "grad_norm.layer." + std::to_string(layer);
+          BOOST_TEST(std::abs(s.metric(key.c_str()) - std::sqrt(squares)) <= 1e-4 * std::sqrt(squares),
+                     key << " " << s.metric(key.c_str()) << " against " << std::sqrt(squares));
+        }
+        for (const char* key : {"grad_norm.layer.99", "grad_norm_part.layer.0", "grad_norm.layer.x"})
+          BOOST_CHECK_THROW(s.metric(key), StatusFailure);
       }
+      // Evaluation uses the memory of the gradients.
+      s.evaluate(Ids(ids.begin(), ids.begin() + z.seq), Ids(targets.begin(), targets.begin() + z.seq));
+      BOOST_CHECK_THROW(s.metric("grad_norm.layer.0"), StatusFailure);
       const bool adam = r.optimizer == Optimizer::kAdamW;
       // Adam divides by the root of the second moment: where a gradient is almost zero, its sign and so the
       // direction of the step are uncertain.

@@ -56,6 +56,7 @@ BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::ma
     BOOST_TEST(std::abs(many.norm[t] - one.norm[t]) <= 10 * tolerance * one.norm[t],
                "step " << t << ": norm " << many.norm[t] << " against " << one.norm[t]);
   }
+  same_layer_norms(one, many, 10 * tolerance);
   BOOST_TEST(largest_difference(one.weights, many.weights) <= 10 * tolerance);
   BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= (c.bf16 ? 1e-2 : 1e-4));
 }
