@@ -116,6 +116,8 @@ std::string lines(const Frame& f) {
 std::string hits(const Frame& f) {
   std::string out;
   const std::size_t n = f.c.x.size();
+  // Many columns are too narrow for a finger, and the table below the chart has their numbers.
+  if (f.c.width < kWidth && n > kDotted) return out;
   for (std::size_t i = 0; i < n && i < f.c.tips.size(); ++i) {
     const double a = f.c.steps || i == 0 ? f.left(i) : (f.centre(i - 1) + f.centre(i)) / 2;
     const double b = f.c.steps || i + 1 == n ? f.right(i) : (f.centre(i) + f.centre(i + 1)) / 2;
@@ -147,11 +149,11 @@ std::string names(const Frame& f) {
   for (std::size_t i : labels_without_overlap(centres, labels)) {
     // Labels at the ends are shifted inwards instead of being cut by the frame.
     const double half = text_width(labels[i]) / 2;
-    out +=
-        label(std::clamp(centres[i], half, kWidth - half - 2), kAreaFloor + 20, labels[i], "middle", "dim");
+    out += label(std::clamp(centres[i], half, f.c.width - half - 2), kAreaFloor + 20, labels[i], "middle",
+                 "dim");
   }
   if (!f.c.x_name.empty())
-    out += label((kAreaLeft + kWidth - kAreaRight) / 2, kAreaFloor + kNames + 14, f.c.x_name, "middle");
+    out += label((kAreaLeft + f.c.width - kAreaRight) / 2, kAreaFloor + kNames + 14, f.c.x_name, "middle");
   return out;
 }
 
@@ -159,11 +161,11 @@ std::string limit(const Frame& f, bool drawn) {
   const Limit& l = f.c.limit;
   if (!(l.value > 0)) return {};
   if (!drawn)
-    return label(kWidth - kAreaRight, kAreaTop - 10, l.label + ", above this chart ↑", "end", "dim");
+    return label(f.c.width - kAreaRight, kAreaTop - 10, l.label + ", above this chart ↑", "end", "dim");
   const double y = f.y(l.value);
   // A wide line in the background colour below the dashed one separates the limit from the bands.
-  return line(kAreaLeft, y, kWidth - kAreaRight, y, "under") +
-         line(kAreaLeft, y, kWidth - kAreaRight, y, "limit") +
+  return line(kAreaLeft, y, f.c.width - kAreaRight, y, "under") +
+         line(kAreaLeft, y, f.c.width - kAreaRight, y, "limit") +
          label(kAreaLeft + 6, y - 6, l.label, "start", "bad strong halo");
 }
 
@@ -189,9 +191,13 @@ std::string peak(const Frame& f) {
   const std::size_t i = *f.c.peak;
   double sum = 0;
   for (const Series& s : f.c.bands) sum += s.y[i];
-  const double x = f.centre(i), y = f.y(sum), half = text_width(f.c.peak_label) / 2;
+  const double room = f.c.width - kAreaRight - kAreaLeft;
+  // "peak: 12.2 GiB in backward, layer 31" without its phase where there is no room for it.
+  const std::string full = f.c.peak_label;
+  const std::string shown = text_width(full) <= room ? full : full.substr(0, full.find(" in "));
+  const double x = f.centre(i), y = f.y(sum), half = std::min(text_width(shown), room) / 2;
   return fmt::format("<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", px(x), px(y)) +
-         label(std::clamp(x, kAreaLeft + half, kWidth - kAreaRight - half), y - 10, f.c.peak_label, "middle",
+         label(std::clamp(x, kAreaLeft + half, f.c.width - kAreaRight - half), y - 10, shown, "middle",
                "strong halo");
 }
 
@@ -207,13 +213,13 @@ std::string draw(const AreaChart& c) {
       std::max(limit_in ? std::max(most, c.limit.value * 1.04) : most, most * (c.peak ? 1.09 : 1.0)));
   const double n = static_cast<double>(c.x.size());
   Frame f{c,
-          {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kAreaLeft, kWidth - kAreaRight, c.log_x},
+          {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kAreaLeft, c.width - kAreaRight, c.log_x},
           {0, ticks.at.back(), kAreaFloor, kAreaTop}};
   std::string out =
-      open_svg(kAreaFloor + kNames + (c.x_name.empty() ? 0 : kAxisName), c.title, c.description);
+      open_svg(c.width, kAreaFloor + kNames + (c.x_name.empty() ? 0 : kAxisName), c.title, c.description);
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {
     const double y = f.y(ticks.at[i]);
-    out += line(kAreaLeft, y, kWidth - kAreaRight, y, "grid") +
+    out += line(kAreaLeft, y, c.width - kAreaRight, y, "grid") +
            label(kAreaLeft - 8, y + 4, ticks.label[i], "end", "dim");
   }
   // Painter's order: later elements cover earlier ones. Tooltip columns are above the curves but below the

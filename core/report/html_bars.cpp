@@ -10,6 +10,7 @@ namespace trainhost::report::html {
 namespace {
 
 constexpr double kRow = 44, kThick = 28, kBarTop = 26, kBarBottom = 26, kBarRight = 12, kNameMax = 230;
+constexpr double kNarrowNameMax = 150;
 
 double total(const Bar& b) {
   double sum = 0;
@@ -51,21 +52,23 @@ std::string draw(const BarChart& c) {
   // A limit far beyond the bars would make them unreadable; it is then only mentioned.
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 4 * most;
   const double range = limit_in ? std::max(most, c.limit.value) : most;
-  const double left = std::min(names, kNameMax) + 14,
+  const bool narrow = c.width < kWidth;
+  const double left = std::min(names, narrow ? kNarrowNameMax : kNameMax) + 14,
                bottom = kBarTop + kRow * static_cast<double>(c.bars.size());
-  const Ticks ticks = c.unit == Unit::kBytes ? byte_ticks(range, 8) : second_ticks(range, 8);
+  const Ticks ticks =
+      c.unit == Unit::kBytes ? byte_ticks(range, narrow ? 3 : 8) : second_ticks(range, narrow ? 3 : 8);
   // Reserve space for the total after the longest bar.
   // 0.1 % more than the range, so that the last grid line is inside; never 0, which Scale divides by.
   const Scale x{0, std::max(range * 1.001, 1e-30), left,
-                kWidth - kBarRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
-  std::string out = open_svg(bottom + kBarBottom, c.title, c.description);
+                c.width - kBarRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
+  std::string out = open_svg(c.width, bottom + kBarBottom, c.title, c.description);
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {
     const double at = x(ticks.at[i]);
-    if (at > kWidth - kBarRight - 4) break;
+    if (at > c.width - kBarRight - 4) break;
     // A label that would be cut at the right edge ends there.
-    const bool cut = at + text_width(ticks.label[i]) / 2 > kWidth;
+    const bool cut = at + text_width(ticks.label[i]) / 2 > c.width;
     out += line(at, kBarTop - 4, at, bottom, "grid") +
-           label(cut ? kWidth : at, bottom + 16, ticks.label[i], cut ? "end" : "middle", "dim");
+           label(cut ? c.width : at, bottom + 16, ticks.label[i], cut ? "end" : "middle", "dim");
   }
   const double limit_at = limit_in ? x(c.limit.value) : -100;
   const std::size_t limited = limit_in ? std::min(c.limited, c.bars.size()) : 0;
@@ -78,8 +81,8 @@ std::string draw(const BarChart& c) {
     // The total is behind the bar, and behind the limit where that would cross it.
     double at = x(total(b)) + 8;
     if (crossed > at - 6 && crossed < at + text_width(b.total) + 4) at = crossed + 8;
-    if (at + text_width(b.total) > kWidth)
-      out += label(std::min(x(total(b)), crossed > 0 ? crossed : kWidth) - 8, y - 2, b.total, "end",
+    if (at + text_width(b.total) > c.width)
+      out += label(std::min(x(total(b)), crossed > 0 ? crossed : c.width) - 8, y - 2, b.total, "end",
                    "strong halo");
     else
       out += label(at, y + kThick / 2 + 4, b.total, "start", "strong halo");
@@ -87,12 +90,12 @@ std::string draw(const BarChart& c) {
   if (limit_in) {
     const double bottom_of_line = kBarTop + kRow * static_cast<double>(limited);
     // Near the right edge the label ends there instead of being centred.
-    const bool beside = limit_at + text_width(c.limit.label) / 2 > kWidth - 4;
+    const bool beside = limit_at + text_width(c.limit.label) / 2 > c.width - 4;
     out += line(limit_at, kBarTop - 6, limit_at, bottom_of_line, "limit") +
-           label(beside ? kWidth - 4 : limit_at, kBarTop - 11, c.limit.label, beside ? "end" : "middle",
+           label(beside ? c.width - 4 : limit_at, kBarTop - 11, c.limit.label, beside ? "end" : "middle",
                  "bad strong");
   } else if (c.limit.value > 0)
-    out += label(kWidth - 4, kBarTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
+    out += label(c.width - 4, kBarTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
   return out + "</svg>\n";
 }
 

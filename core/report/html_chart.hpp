@@ -12,6 +12,10 @@
 
 namespace trainhost::report::html {
 
+// Widths of a chart in SVG units, about pixels: for screens wider than 560 pixels, and for others. The style
+// sheet shows one of the two and scales it.
+inline constexpr double kWidth = 960, kNarrowWidth = 360;
+
 enum class Unit { kBytes, kSeconds };
 
 /// A line that values are compared with: the budget. value 0 = none.
@@ -37,6 +41,7 @@ struct BarChart {
   std::vector<Bar> bars;
   Limit limit;
   std::size_t limited = SIZE_MAX;  // the limit applies to this many bars from the top
+  double width = kWidth;
 };
 std::string draw(const BarChart& c);
 
@@ -62,6 +67,7 @@ struct AreaChart {
   std::vector<Mark> marks;          // vertical lines
   std::optional<std::size_t> peak;  // index of x
   std::string peak_label;
+  double width = kWidth;
 };
 std::string draw(const AreaChart& c);
 
@@ -94,7 +100,16 @@ struct ScatterChart {
   std::vector<Dot> front;  // connected; ascending x
   std::vector<std::string> front_label;
   Limit limit;  // of x
+  double width = kWidth;
 };
 std::string draw(const ScatterChart& c);
+
+/// The chart for wide screens and for narrow ones.
+template <class Chart>
+std::string draw_both(Chart c) {
+  const std::string wide = draw(c);
+  c.width = kNarrowWidth;
+  return wide + draw(c);
+}
 
 }  // namespace trainhost::report::html

@@ -62,7 +62,7 @@ std::string draw(const LineChart& c) {
   const Ticks ty = c.unit == "bytes" ? byte_ticks(y1) : number_ticks(y0, y1), tx = number_ticks(x0, x1, 8);
   const Scale sx{x0, x1 > x0 ? x1 : x0 + 1, kLinesLeft, kWidth - kLinesRight};
   const Scale sy{ty.at.front(), ty.at.back(), kLinesFloor, kLinesTop};
-  std::string out = open_svg(kHeightOfLines, c.title, c.title + " over " + c.x_name);
+  std::string out = open_svg(kWidth, kHeightOfLines, c.title, c.title + " over " + c.x_name);
   for (std::size_t i = 0; i < ty.at.size(); ++i)
     out += line(kLinesLeft, sy(ty.at[i]), kWidth - kLinesRight, sy(ty.at[i]), "grid") +
            label(kLinesLeft - 8, sy(ty.at[i]) + 4, ty.label[i], "end", "dim");

@@ -62,7 +62,7 @@ class Picture {
     y_ += 8;
     entries(legend);
     body_ += fmt::format("<g transform=\"translate({} {})\">\n{}</g>\n", px(kEdge), px(y_),
-                         rest.substr(0, rest.rfind("</svg>")));
+                         rest.substr(0, rest.find("</svg>")));
     y_ += std::stod(std::string(box));
   }
 

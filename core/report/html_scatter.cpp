@@ -13,17 +13,18 @@ constexpr double kScatterHeight = 420, kScatterLeft = 78, kScatterRight = 24, kS
                  kScatterBottom = 50;
 constexpr double kScatterFloor = kScatterHeight - kScatterBottom;
 
-std::string dot(const Dot& d, double radius, const Scale& x, const Scale& y) {
-  return fmt::format("<circle class=\"dot hit {}\" cx=\"{}\" cy=\"{}\" r=\"{}\">{}</circle>\n", d.css,
-                     px(x(d.x)), px(y(d.y)), px(radius), tip(d.tip));
+std::string dot(const Dot& d, double radius, const Scale& x, const Scale& y, bool with_tip = true) {
+  const std::string where = fmt::format("cx=\"{}\" cy=\"{}\" r=\"{}\"", px(x(d.x)), px(y(d.y)), px(radius));
+  return with_tip ? fmt::format("<circle class=\"dot hit {}\" {}>{}</circle>\n", d.css, where, tip(d.tip))
+                  : fmt::format("<circle class=\"dot {}\" {}/>\n", d.css, where);
 }
 
 /// A staircase from the least memory to the most: the shortest time that is possible within that memory.
-std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y) {
+std::string front(const std::vector<Dot>& points, double right, const Scale& x, const Scale& y) {
   std::string d;
   for (const Dot& p : points)
     d += d.empty() ? "M" + px(x(p.x)) + " " + px(y(p.y)) : "H" + px(x(p.x)) + "V" + px(y(p.y));
-  if (!d.empty()) d += "H" + px(kWidth - kScatterRight);
+  if (!d.empty()) d += "H" + px(right);
   return d.empty() ? d : "<path class=\"front\" d=\"" + d + "\"/>\n";
 }
 
@@ -59,35 +60,36 @@ std::string draw(const ScatterChart& c) {
   if (most_y <= 0) return {};
   // A limit far to the right of all dots would squeeze them.
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most_x;
-  const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8);
+  const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, c.width < kWidth ? 3 : 8);
   // Use a logarithmic axis where the slowest is many times slower than the fastest.
   const bool by_logarithm = least_y > 0 && most_y > 6 * least_y;
   const Ticks ty = by_logarithm ? second_ticks_log(least_y, most_y) : second_ticks(most_y, 10);
   const Scale x{0, std::max(most_x, limit_in ? c.limit.value : 0) * 1.02, kScatterLeft,
-                kWidth - kScatterRight};
+                c.width - kScatterRight};
   // Unlike bars, dots do not need an axis that starts at 0: start near the smallest value.
   std::size_t from = 0;
   while (!by_logarithm && from + 3 < ty.at.size() && ty.at[from + 1] < 0.93 * least_y) ++from;
   const Scale y{ty.at[from], ty.at.back(), kScatterFloor, kScatterTop, by_logarithm};
-  std::string out = open_svg(kScatterHeight, c.title, c.description);
+  std::string out = open_svg(c.width, kScatterHeight, c.title, c.description);
   for (std::size_t i = from; i < ty.at.size(); ++i)
-    out += line(kScatterLeft, y(ty.at[i]), kWidth - kScatterRight, y(ty.at[i]), "grid") +
+    out += line(kScatterLeft, y(ty.at[i]), c.width - kScatterRight, y(ty.at[i]), "grid") +
            label(kScatterLeft - 8, y(ty.at[i]) + 4, ty.label[i], "end", "dim");
-  for (std::size_t i = 0; i < tx.at.size() && x(tx.at[i]) <= kWidth - kScatterRight + 1; ++i)
+  for (std::size_t i = 0; i < tx.at.size() && x(tx.at[i]) <= c.width - kScatterRight + 1; ++i)
     out += line(x(tx.at[i]), kScatterTop, x(tx.at[i]), kScatterFloor, "grid") +
            label(x(tx.at[i]), kScatterFloor + 18, tx.label[i], "middle", "dim");
-  out += label((kScatterLeft + kWidth - kScatterRight) / 2, kScatterHeight - 8, c.x_name, "middle") +
+  out += label((kScatterLeft + c.width - kScatterRight) / 2, kScatterHeight - 8, c.x_name, "middle") +
          label(4, kScatterTop - 14, c.y_name, "start");
   if (limit_in) {
     const double at = x(c.limit.value);
     out += line(at, kScatterTop - 6, at, kScatterFloor, "limit") +
-           label(std::min(at, kWidth - 4), kScatterTop - 11, c.limit.label, "end", "bad strong");
+           label(std::min(at, c.width - 4), kScatterTop - 11, c.limit.label, "end", "bad strong");
   } else if (c.limit.value > 0)
-    out += label(kWidth - kScatterRight, kScatterTop - 11, c.limit.label + ", beyond this chart →", "end",
+    out += label(c.width - kScatterRight, kScatterTop - 11, c.limit.label + ", beyond this chart →", "end",
                  "dim");
   // Later elements cover earlier ones: all dots, the line of the Pareto front, its dots, labels.
-  for (const Dot& d : c.dots) out += dot(d, 3.2, x, y);
-  out += front(c.front, x, y);
+  // On a narrow screen a finger meets several of the small ones; the table has their numbers.
+  for (const Dot& d : c.dots) out += dot(d, 3.2, x, y, c.width == kWidth);
+  out += front(c.front, c.width - kScatterRight, x, y);
   for (const Dot& d : c.front) out += dot(d, 5, x, y);
   out += front_labels(c, x, y);
   return out + "</svg>\n";

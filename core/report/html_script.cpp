@@ -250,7 +250,8 @@ const char* const kScript = R"js(
     marks.forEach(function (v) {
       out += '<path class="grid" d="M' + L + ' ' + p(Y(v)) + 'H' + R + '"/><text class="dim" text-anchor="end" x="' + (L - 7) + '" y="' + p(Y(v) + 4) + '">' + esc(num(v, c.unit === 'bytes' ? 'bytes' : '')) + '</text>';
     });
-    ticks(x0, x1, Math.max(2, Math.floor((R - L) / 90)), '').forEach(function (v) {
+    ticks(x0, x1, Math.max(2, Math.floor((R - L) / 60)), '').forEach(function (v) {
+      if (c.x === 'step' && v % 1) return;
       out += '<text class="dim" text-anchor="middle" x="' + p(Math.min(Math.max(X(v), L + 6), R - 10)) + '" y="' + (B + 17) + '">' + esc(num(v, '')) + '</text>';
     });
     out += '<text class="dim" text-anchor="middle" x="' + p((L + R) / 2) + '" y="' + (H - 3) + '">' + esc(c.x) + '</text>';
@@ -352,6 +353,6 @@ const char* const kScript = R"js(
 )js";
 
 // base64 of the SHA-256 of kScript.
-const char* const kScriptHash = "FW/h7mMvRv1FtV2Fsh7hWhPN8RtpZHXAKPcomIn/k30=";
+const char* const kScriptHash = "jeOlRP8hEOhppajmrH3wP76GokQozWXoy/7VC4TtcJc=";
 
 }  // namespace trainhost::report::html

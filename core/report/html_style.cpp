@@ -51,7 +51,7 @@ figcaption{font-size:13px;margin-top:4px}
 .scroll{overflow-x:auto}
 .scroll+.scroll,.scroll+.tools{margin-top:20px}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:14px 26px}
-.charts figcaption{font-weight:600;color:var(--ink);margin:0}
+.charts figcaption{font-weight:600;color:var(--ink);margin:0;padding-right:150px}
 .charts figure{min-width:0;margin:0;position:relative}
 .charts .tools{position:absolute;top:0;right:0}
 .plot{min-height:190px}
@@ -63,7 +63,7 @@ figcaption{font-size:13px;margin-top:4px}
 .log{max-height:320px;overflow:auto;white-space:pre;overflow-wrap:normal}
 :focus-visible{outline:2px solid var(--k0);outline-offset:2px}
 .nb{white-space:nowrap}
-.scroll svg{min-width:680px}
+.scroll svg.narrow{display:none}
 svg{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;font-variant-numeric:tabular-nums}
 svg text{fill:var(--ink)}
 svg .dim{fill:var(--dim)}
@@ -120,6 +120,8 @@ th[aria-sort=descending]::after{content:" \2193"}
 #tip[hidden]{display:none}
 @media(max-width:640px){main{padding:18px 14px}h1{font-size:22px}.answer{font-size:18px}.js #exact{position:static;margin:8px 0 0}td{min-width:5em}}
 @media(max-width:560px){
+.scroll svg.wide{display:none}
+.scroll svg.narrow{display:block}
 .js table,.js tbody,.js tr,.js td,.js caption{display:block;min-width:0;max-width:none}
 .js thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 .js tbody tr{border-bottom:1px solid var(--line);padding:5px 0}
@@ -127,6 +129,7 @@ th[aria-sort=descending]::after{content:" \2193"}
 .js tbody td:empty{display:none}
 .js td::before{content:attr(data-h);color:var(--dim);text-align:left;flex:none;max-width:50%}
 .js td:first-child{font-weight:600}
+.js td>i:first-child{margin-left:auto;margin-right:-6px;align-self:center}
 }
 @media print{
 body{font-size:10.5pt}
@@ -135,7 +138,6 @@ main{max-width:none;padding:0}
 section{margin-top:18px;padding-top:10px}
 figure,tr,.answer{break-inside:avoid}
 h2,h3,summary{break-after:avoid}
-svg{min-width:0}
 .scroll{overflow:visible}
 .js #exact,.tools,.js .controls,#tip{display:none}
 .log{max-height:none;white-space:pre-wrap}

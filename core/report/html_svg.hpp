@@ -6,16 +6,17 @@
 #include <string_view>
 
 #include "core/report/html_axis.hpp"
+#include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 
 namespace trainhost::report::html {
 
-inline constexpr double kWidth = 960;  // of every chart, in SVG units; the page scales it
-
-/// Opens the SVG element; `height` in SVG units. The caller appends marks and "</svg>".
-inline std::string open_svg(double height, std::string_view title, std::string_view description) {
-  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n",
-                     px(kWidth), px(height), text(title), text(description, 1000));
+/// Opens the SVG element; sizes in SVG units. The caller appends marks and "</svg>".
+inline std::string open_svg(double width, double height, std::string_view title,
+                            std::string_view description) {
+  return fmt::format(
+      "<svg class=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n",
+      width < kWidth ? "narrow" : "wide", px(width), px(height), text(title), text(description, 1000));
 }
 
 /// anchor: "start", "middle" or "end".

@@ -88,7 +88,7 @@ std::string html_timeline(const planning::PlanResult& v) {
     caption = fmt::format("{} phases are drawn as {} columns; each column is the largest phase of its group.",
                           v.timeline.size(), columns.size());
   // The table below the chart has fewer rows, for readers without the chart.
-  return html::figure(html::draw(c), html::legend(names), caption) +
+  return html::figure(html::draw_both(c), html::legend(names), caption) +
          html::details("All phases as a table",
                        table(planning::largest_phases(v.timeline, kTableRows), peak));
 }

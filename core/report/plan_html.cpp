@@ -30,8 +30,8 @@ std::string subtitle(const planning::PlanResult& v) {
   out += fmt::format(" (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
                      m.head_dim, m.intermediate, m.vocab);
   if (!v.run_line.empty()) out += ". " + v.run_line;
-  if (!v.assumed.empty()) out += fmt::format(". Assumed: {}", fmt::join(v.assumed, ", "));
   if (!v.mode.empty()) out += ", " + v.backend + " " + v.mode;
+  if (!v.assumed.empty()) out += fmt::format(". Assumed: {}", fmt::join(v.assumed, ", "));
   return out;
 }
 
@@ -143,7 +143,7 @@ std::string tier_bars(const planning::PlanResult& v) {
       // it have other limits.
       if (t == v.compute_tier) c.limit = limit_of(v), c.limited = c.bars.size();
     }
-  return c.bars.empty() ? "" : html::figure(html::draw(c), legend_of(v, 1));
+  return c.bars.empty() ? "" : html::figure(html::draw_both(c), legend_of(v, 1));
 }
 
 /// One bar per estimator: its compute tier compared with the budget, and its first note. An estimator that
@@ -171,7 +171,7 @@ std::string compare_estimators(const planning::PlanResult& v) {
            e.report.notes.empty() ? "" : html::text(e.report.notes.front(), 300)},
           fmt::format("data-estimator=\"{}\"", html::text(e.report.source)));
   }
-  return html::figure(html::draw(c), legend_of(v, v.estimates.size()), "The first estimator decides.") +
+  return html::figure(html::draw_both(c), legend_of(v, v.estimates.size()), "The first estimator decides.") +
          t.str();
 }
 
@@ -282,7 +282,7 @@ std::string entries(const planning::PlanResult& v) {
              "<code>" + html::text(n->formula, 200) + "</code>"});
     out += html::details(
         fmt::format("All entries of {}, with formulas ({} entries)", r.source, r.entries.size()),
-        t.str(i ? 25 : 100, i ? 9'000 : 30'000));
+        t.str(i ? 25 : 100, i ? 9'000 : 22'000));
   }
   return out;
 }

@@ -177,7 +177,7 @@ std::string memory_part(const RunRecord& r) {
   if (memory && integer_of(*memory, "process_peak_bytes"))
     totals.row({"process, peak resident", "", html::bytes(integer_of(*memory, "process_peak_bytes")), "",
                 html::count(integer_of(*memory, "process_peak_bytes"))});
-  return html::figure(html::draw(c), html::legend(legend)) + totals.str() +
+  return html::figure(html::draw_both(c), html::legend(legend)) + totals.str() +
          html::details("Components as a table", parts.str());
 }
 

@@ -102,7 +102,7 @@ std::string scatter(const planning::SearchResult& v) {
       "stage.";
   if (v.best.size() > kDots)
     caption += fmt::format(" The fastest {} of {} rows are drawn.", kDots, format_count(v.best.size()));
-  return html::figure(html::draw(c),
+  return html::figure(html::draw_both(c),
                       html::legend({{html::colour(3), "Pareto front"}, {html::colour(10), "ranked by time"}}),
                       caption);
 }
@@ -133,7 +133,7 @@ std::string times(const planning::SearchResult& v) {
     }
     if (!b.parts.empty()) c.bars.push_back(std::move(b));
   }
-  return c.bars.empty() ? "" : html::figure(html::draw(c), html::legend(names));
+  return c.bars.empty() ? "" : html::figure(html::draw_both(c), html::legend(names));
 }
 
 /// Each setting is an argument of --set that the reader copies, so it stays on one line; line breaks are

@@ -131,7 +131,7 @@ std::string totals_chart(const planning::SweepResult& v) {
     names.emplace_back(s.css, fmt::format("{} ({})", s.name, display_name(v.curves[k].claim)));
     c.lines.push_back(std::move(s));
   }
-  return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, per rank.");
+  return html::figure(html::draw_both(c), html::legend(names), "Memory of the compute tier, per rank.");
 }
 
 std::string curve_tip(const planning::SweepResult& v, const planning::SweepPoint& p) {
@@ -184,7 +184,7 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
   if (!list.empty()) list = "<h3>Crossovers</h3>\n<ol data-of=\"crossovers\">\n" + list + "</ol>\n";
   return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, display_name(curve.claim))) + "</h3>\n" +
          html::figure(
-             html::draw(c), html::legend(names),
+             html::draw_both(c), html::legend(names),
              one_tier
                  ? ""
                  : "All memory tiers together; the chart above compares the compute tier with the budget.") +

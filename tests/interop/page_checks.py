@@ -55,6 +55,10 @@ def faults(page, pictures=None, name="page"):
                             "t.getBoundingClientRect().right > innerWidth + 1).map(t => t.outerHTML.slice(0, 60))")
         if width <= 400 and cut:
             found.append(f"tables are cut at {width}: {cut}")
+        wide = page.evaluate("[...document.querySelectorAll('.scroll svg')].filter(s => s.getClientRects().length && "
+                             "s.parentNode.scrollWidth > s.parentNode.clientWidth).map(s => s.textContent.slice(0, 60))")
+        if wide:
+            found.append(f"charts are scrolled at {width}: {wide}")
         if pictures:
             page.screenshot(os.path.join(pictures, f"{name}-{width}.png"))
     page.resize(1000)

@@ -141,7 +141,9 @@ BOOST_AUTO_TEST_CASE(large_pages_stay_under_300_kb_and_count_omitted_rows) {
     for (MemoryEntry& n : e.report.entries) n.formula = std::string(400, '<');
   const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)),
                     search = report::search_html(test::sample_search(2000));
-  for (const std::string& page : {plan, sweep, search}) BOOST_TEST(page.size() < kMaxPage);
+  BOOST_TEST(plan.size() < kMaxPage);
+  BOOST_TEST(sweep.size() < kMaxPage);
+  BOOST_TEST(search.size() < kMaxPage);
   BOOST_TEST(page_has(search, " more rows are omitted"));
   BOOST_TEST(page_has(sweep, " more rows are omitted"));
   BOOST_TEST(page_has(plan, " more rows are omitted"));
