@@ -4,6 +4,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field
 
 # Prefixes of variables that choose kernels, threads or memory behaviour. They are removed for every column, because
@@ -24,6 +25,10 @@ PRESET_PREFIXES = (
     "GLIBC_TUNABLES",
     "LD_PRELOAD",
 )
+
+
+# time.monotonic() at which every child is stopped: the time limit of the whole table.
+deadline = float("inf")
 
 
 def clean_environment(extra: dict) -> dict:
@@ -50,7 +55,9 @@ class Outcome:
 
 
 def run_child(arguments: list, extra: dict, timeout: float = 900) -> Outcome:
-    """Runs `arguments` to its end. Peak memory comes from wait4, the same counter for every column."""
+    """Runs `arguments` to its end, at most until `deadline`. Peak memory comes from wait4, the same counter for every
+    column."""
+    timeout = max(1.0, min(timeout, deadline - time.monotonic()))
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(arguments, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
                                  env=clean_environment(extra), start_new_session=True)

@@ -40,6 +40,14 @@ def settings(row: Row, precision: str, threads: int, steps: int, tokens: str, ou
     ]
 
 
+def fma_peak(row: Row, precision: str, done: dict):
+    """FLOP/s of the machine's FMA loop, from the rate and the MFU of a run in fp32. None if the run was too short to
+    measure it, and of bf16, whose MFU refers to the peak of other instructions where the CPU has them."""
+    if precision != "fp32" or not done.get("mfu"):
+        return None
+    return done["tokens_per_s"] * row.flops / row.tokens / done["mfu"]
+
+
 class Ours:
     def __init__(self, program: str, work: str, precision: str, threads: int, more: list):
         self.name = f"ours {precision}" + ("" if threads > 1 else ", 1 thread")
@@ -73,5 +81,5 @@ class Ours:
             arguments,
             {},
             steps_taken[0]["loss"],
-            {"backend": start["backend"], "memory": {k: v for k, v in done["memory"].items() if k != "tiers"}},
+            {"backend": start["backend"], "fma_peak": fma_peak(row, self.precision, done), "memory": {k: v for k, v in done["memory"].items() if k != "tiers"}},
         )

@@ -60,9 +60,9 @@ class Peer:
         self.tried = {}   # row name -> {setting name: tokens a second}
         self.reasons = {}  # row name -> error of the last setting that failed
 
-    def choose(self, row: Row, seconds: float, statistic: str, tries: int, say):
+    def choose(self, row: Row, seconds: float, statistic: str, tries: int, say, may_try=lambda: True):
         """Tries every setting `tries` times, because other work on the machine can slow one try. tries = 0 chooses the
-        first setting without trying."""
+        first setting without trying. After the first try that worked, others are made only while may_try()."""
         if not self.version:
             return
         settings = settings_of(int(self.version.split(".")[0]))
@@ -71,6 +71,8 @@ class Peer:
             return
         timeout, tried = 600.0, {}
         for setting in settings * tries:
+            if tried and not may_try():
+                break
             begin = time.monotonic()
             try:
                 rate = self.run(row, 0, 3, seconds / 3, setting, least=1, timeout=timeout).tokens_per_s(statistic)

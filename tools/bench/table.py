@@ -21,6 +21,10 @@ class Cell:
         rates = [s.tokens_per_s(statistic) for s in self.samples]
         return (max(rates) - min(rates)) / max(rates) if rates else None
 
+    def fma_peak(self):
+        """FLOP/s of the FMA loop: the highest, because other work can only slow it."""
+        return max((s.detail["fma_peak"] for s in self.samples if s.detail.get("fma_peak")), default=None)
+
     def peak_bytes(self):
         """The largest peak of all rounds."""
         return max((s.peak_bytes for s in self.samples), default=None)
@@ -61,6 +65,24 @@ class Table:
 
     def rate(self, row: Row, column: str):
         return self.cell(row, column).rate(self.statistic)
+
+    def fma_peak(self, column: str):
+        """That of the machine, so the highest of all rows."""
+        return max((p for r in self.rows if (p := self.cell(r, column).fma_peak())), default=None)
+
+    def add_fma_peak(self, column: str):
+        peak = self.fma_peak(column)
+        self.add("FMA peak, GFLOP/s", lambda row: MISSING if peak is None else f"{peak / 1e9:,.0f}")
+
+    def add_part_of_peak(self, column: str, peak_of: str):
+        """FLOP/s of a step over the FMA peak, which `peak_of` has measured with the same threads."""
+        peak = self.fma_peak(peak_of)
+
+        def flops(row):
+            rate = self.rate(row, column)
+            return None if rate is None else rate * row.flops / row.tokens
+
+        self.add(f"{column} / FMA peak", lambda row: with_target(ratio(flops(row), peak), None, at_least, ""))
 
     def add(self, label: str, text_of):
         """Adds a line unless it is empty for every row."""
@@ -125,17 +147,23 @@ def build(rows: list, cells: dict, peers: list, statistic: str) -> Table:
     t = Table(rows, cells, statistic)
     t.add("parameters", lambda r: f"{r.parameters:,}")
     t.add("sequences x tokens per step", lambda r: f"{r.batch} x {r.seq}")
+    t.add_fma_peak("ours fp32")
     t.add_rate("ours fp32")
+    t.add_part_of_peak("ours fp32", "ours fp32")
     t.add_rate("ceiling")
+    t.add_part_of_peak("ceiling", "ours fp32")
     t.add_ratio("ours / ceiling", "ours fp32", "ceiling", target_of("ceiling"))
     t.add_rate("ours bf16")
+    t.add_part_of_peak("ours bf16", "ours fp32")
     t.add_ratio("ours bf16 / fp32", "ours bf16", "ours fp32", unit="x")
     t.add_rate("ours fp32, 1 thread")
+    t.add_part_of_peak("ours fp32, 1 thread", "ours fp32, 1 thread")
     t.add_ratio("ours, all threads / 1", "ours fp32", "ours fp32, 1 thread")
     t.add_ratio("ceiling, all threads / 1", "ceiling", "ceiling, 1 thread")
     for column, precision, has_targets in peers:
         none = lambda row: None
         t.add_rate(column)
+        t.add_part_of_peak(column, "ours fp32")
         t.add_ratio(
             f"ours {precision} / {column}", f"ours {precision}", column, target_of("peer") if has_targets else none, "x"
         )

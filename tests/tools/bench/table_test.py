@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Tests tools/bench without measuring: arithmetic of the table, check for equal work, clean environment."""
+import importlib.machinery
+import importlib.util
 import os
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tools/bench"))
 import child
 import machine
 import ours
+import peer
 import table
 from rows import QUICK, ROWS, steps_of
-from sample import Sample
+from sample import NotMeasured, Sample
+from time_limit import TimeLimit
 
 TINY = ROWS["byte-tiny"]
 
@@ -83,6 +88,117 @@ class TheTable(unittest.TestCase):
     def test_every_line_is_equally_wide(self):
         text = table.build([TINY], cells(ours_fp32=19000, ceiling=20000), [], "best").markdown()
         self.assertEqual(len({len(l) for l in text.splitlines()}), 1)
+
+
+class ThePeak(unittest.TestCase):
+    def test_the_peak_follows_from_rate_and_mfu_of_a_run_in_fp32(self):
+        done = {"tokens_per_s": TINY.tokens / 0.1, "mfu": 0.5}
+        self.assertAlmostEqual(ours.fma_peak(TINY, "fp32", done), TINY.flops / 0.1 / 0.5)
+        self.assertIsNone(ours.fma_peak(TINY, "bf16", done))
+        self.assertIsNone(ours.fma_peak(TINY, "fp32", {"tokens_per_s": 1.0}))
+
+    def test_every_rate_has_a_line_with_its_part_of_the_highest_peak(self):
+        row2 = ROWS["42M"]
+        fast, slow = sample("ours fp32", [100]), sample("ours fp32", [1000], row=row2, tokens=row2.tokens)
+        fast.detail, slow.detail = {"fma_peak": TINY.flops / 0.08}, {"fma_peak": TINY.flops / 0.1}
+        both = {(TINY.name, "ours fp32"): table.Cell([fast]), (row2.name, "ours fp32"): table.Cell([slow]),
+                (TINY.name, "t"): table.Cell([sample("t", [160])])}
+        t = table.build([TINY, row2], both, [("t", "fp32", False)], "best")
+        lines = {l[0]: l[1:] for l in t.lines}
+        self.assertEqual(lines["FMA peak, GFLOP/s"], [f"{TINY.flops / 0.08 / 1e9:,.0f}"] * 2)
+        self.assertEqual(lines["ours fp32 / FMA peak"][0], "0.80")
+        self.assertEqual(lines["ours fp32 / FMA peak"][1], f"{row2.flops / 1.0 / (TINY.flops / 0.08):.2f}")
+        self.assertEqual(lines["t / FMA peak"], ["0.50", table.MISSING])
+
+    def test_without_a_measured_peak_there_is_no_such_line(self):
+        t = table.build([TINY], cells(ours_fp32=1), [], "best")
+        self.assertFalse([l for l in t.lines if "FMA" in l[0]])
+
+
+class TheTime(unittest.TestCase):
+    def limit(self, minutes, names=tuple(ROWS)):
+        self.now = 1000.0
+        return TimeLimit([ROWS[n] for n in names], minutes, 5, lambda: self.now)
+
+    def test_all_rows_end_within_the_limit_and_the_last_one_uses_what_is_left(self):
+        limit = self.limit(30)
+        for name in ROWS:
+            limit.begin_row(ROWS[name])
+            self.now += 20  # the rows before the last one are short
+        self.assertAlmostEqual(limit.end_of_row, 1000 + 30 * 60)
+
+    def test_larger_models_get_larger_shares(self):
+        limit = self.limit(30, ("byte-tiny", "110M"))
+        limit.begin_row(ROWS["byte-tiny"])
+        self.assertTrue(self.now < limit.end_of_row < self.now + 15 * 60)
+
+    def test_the_first_round_is_measured_and_others_only_if_they_end_in_time(self):
+        limit = self.limit(1, ("42M",))
+        limit.begin_row(ROWS["42M"])
+        self.assertTrue(limit.may_measure(0, 0))
+        self.now += 25
+        self.assertTrue(limit.may_measure(1, 25))
+        self.now += 25
+        self.assertFalse(limit.may_measure(2, 25))
+        self.now += 1000
+        self.assertTrue(limit.may_measure(0, 0))
+
+    def test_settings_are_tried_in_a_third_of_the_time_of_the_row(self):
+        limit = self.limit(1, ("42M",))
+        limit.begin_row(ROWS["42M"])
+        self.assertTrue(limit.may_try())
+        self.now += 21
+        self.assertFalse(limit.may_try())
+
+    def test_without_a_limit_everything_is_measured(self):
+        limit = self.limit(0)
+        limit.begin_row(TINY)
+        self.now += 1e9
+        self.assertTrue(limit.may_measure(7, 1e6) and limit.may_try())
+
+    def test_a_peer_tries_one_setting_that_works_when_the_time_is_over(self):
+        p = peer.Peer("python", "2.15.0", "fp32", False, 2, ".")
+        ran = []
+
+        def run(row, round_, steps, seconds, setting, least, timeout):
+            ran.append(setting.name)
+            if len(ran) == 1:
+                raise NotMeasured("failed")
+            return sample("t", [100])
+
+        p.run = run
+        p.choose(TINY, 5, "best", 2, lambda text: None, lambda: False)
+        self.assertEqual(len(ran), 2)
+        self.assertEqual(p.chosen[TINY.name].name, ran[1])
+
+    def test_a_child_ends_at_the_deadline_of_the_table(self):
+        child.deadline = time.monotonic() + 0.2
+        try:
+            r = child.run_child(["sleep", "100"], {})
+        finally:
+            child.deadline = float("inf")
+        self.assertTrue(r.timed_out)
+
+
+class TheColumns(unittest.TestCase):
+    def names(self, precisions):
+        path = os.path.join(os.path.dirname(table.__file__), "run")
+        loader = importlib.machinery.SourceFileLoader("bench_run", path)
+        run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
+        loader.exec_module(run)
+        before, run.torch_version = sys.argv, lambda python: "2.15.0"
+        sys.argv = ["run", "--precisions", precisions, "--threads", "2"]
+        try:
+            o = run.options()
+        finally:
+            sys.argv = before
+        columns, scaling, peers = run.make_columns(o, ".")
+        return [c.name for c in columns + scaling + peers]
+
+    def test_precisions_that_are_not_named_have_no_column(self):
+        self.assertEqual(self.names("fp32"), ["ours fp32", "ceiling", "ours fp32, 1 thread", "ceiling, 1 thread",
+                                              "torch 2.15 fp32", "torch 2.15 compiled fp32"])
+        self.assertEqual(self.names("bf16"), ["ours bf16", "torch 2.15 bf16", "torch 2.15 compiled bf16"])
 
 
 class EqualWork(unittest.TestCase):
