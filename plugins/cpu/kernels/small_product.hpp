@@ -24,6 +24,9 @@ TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, 
       const float* from = c + i * ldc + j * kLanes;
       acc[i][j] = !add ? Vec{} : kPart && j == NV - 1 ? load_part(from, last) : load(from);
     }
+  // Two pointers for the rows of a: with one, the distances of 12 rows need more registers than there are.
+  constexpr int kHalf = (MR + 1) / 2;
+  const float* half = a + kHalf * ai;
   for (std::uint64_t p = 0; p < k; ++p) {
     Vec bv[NV];
 #pragma GCC unroll 4
@@ -31,11 +34,12 @@ TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, 
       bv[j] = kPart && j == NV - 1 ? load_part(b + j * kLanes, last) : load(b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) {
-      Vec av = splat(a[i * ai]);
+      Vec av = splat(i < kHalf ? a[i * ai] : half[(i - kHalf) * ai]);
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) acc[i][j] = av * bv[j] + acc[i][j];
     }
     a += ap;
+    half += ap;
     b += ldb;
   }
 #pragma GCC unroll 16
