@@ -24,27 +24,26 @@ TH_INLINE float row_max(const T* p, std::uint64_t n) {
   if (n >= kLanes) {
     Vec v = load(p);
     for (j = kLanes; j + kLanes <= n; j += kLanes) v = max(v, load(p + j));
-    m = max(v);
+    return max(max(v, load(p + n - kLanes)));  // the last elements, some of them again
   }
   for (; j < n; ++j) m = value_of(p[j]) > m ? value_of(p[j]) : m;
   return m;
 }
 // p becomes e^(p*scale - shift); returns the sum.
 TH_INLINE float exp_row(float* p, std::uint64_t n, float scale, float shift) {
+  scale *= kLog2E, shift *= kLog2E;
   Vec s{};
   std::uint64_t j = 0;
   for (; j + kLanes <= n; j += kLanes) {
-    Vec e = exp(load(p + j) * scale - shift);
+    Vec e = exp2(load(p + j) * scale - shift);
     store(p + j, e);
     s += e;
   }
-  float rest = 0.0f;
   if (j < n) {
-    Vec e = exp(load_part(p + j, n - j) * scale - shift);
-    store_part(p + j, e, n - j);
-    for (std::uint64_t i = 0; i < n - j; ++i) rest += e[i];
+    store_part(p + j, exp2(load_part(p + j, n - j) * scale - shift), n - j);
+    s += load_part(p + j, n - j);
   }
-  return sum(s) + rest;
+  return sum(s);
 }
 
 // Online softmax of one score tile. If the maximum of a row grows, its sum and its row of o are rescaled by
@@ -107,15 +106,15 @@ static void softmax_bwd_tile(const AttentionTile& t, float* s, float* dp, const 
     visible(t, i, lo, hi);
     clear(s, 0, lo), clear(dp, 0, lo);
     clear(s, hi, t.cols), clear(dp, hi, t.cols);
-    float shift = lse[i * lse_ld], mean = delta[i];
+    const float scale = t.scale * kLog2E, shift = lse[i * lse_ld] * kLog2E, mean = delta[i];
     std::uint32_t j = lo;
     for (; j + kLanes <= hi; j += kLanes) {
-      Vec p = exp(load(s + j) * t.scale - shift);
+      Vec p = exp2(load(s + j) * scale - shift);
       store(s + j, p);
       store(dp + j, p * (load(dp + j) - mean) * t.scale);
     }
     if (j < hi) {
-      Vec p = exp(load_part(s + j, hi - j) * t.scale - shift);
+      Vec p = exp2(load_part(s + j, hi - j) * scale - shift);
       store_part(s + j, p, hi - j);
       store_part(dp + j, p * (load_part(dp + j, hi - j) - mean) * t.scale, hi - j);
     }
@@ -131,15 +130,16 @@ static void row_dots(std::uint32_t rows, std::uint32_t d, const T* a, std::uint6
 // The sum of e^(p - shift); p is not changed.
 template <class T>
 TH_INLINE float sum_exp(const T* p, std::uint64_t n, float shift) {
+  shift *= kLog2E;
   Vec s{};
   std::uint64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) s += exp(load(p + j) - shift);
-  float rest = 0.0f;
+  for (; j + kLanes <= n; j += kLanes) s += exp2(load(p + j) * kLog2E - shift);
   if (j < n) {
-    Vec e = exp(load_part(p + j, n - j) - shift);
-    for (std::uint64_t i = 0; i < n - j; ++i) rest += e[i];
+    float last[kLanes] = {};
+    store_part(last, exp2(load_part(p + j, n - j) * kLog2E - shift), n - j);
+    s += load(last);
   }
-  return sum(s) + rest;
+  return sum(s);
 }
 
 TH_INLINE void scale_exp(float* row, std::uint64_t n, float factor, float) {
@@ -149,9 +149,10 @@ TH_INLINE void scale_exp(float* row, std::uint64_t n, float factor, float) {
 }
 // Rounded once: e^(row - top) is computed again, not stored between the two passes.
 TH_INLINE void scale_exp(Bf16* row, std::uint64_t n, float factor, float top) {
+  top *= kLog2E;
   std::uint64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) store(row + j, exp(load(row + j) - top) * factor);
-  if (j < n) store_part(row + j, exp(load_part(row + j, n - j) - top) * factor, n - j);
+  for (; j + kLanes <= n; j += kLanes) store(row + j, exp2(load(row + j) * kLog2E - top) * factor);
+  if (j < n) store_part(row + j, exp2(load_part(row + j, n - j) * kLog2E - top) * factor, n - j);
 }
 TH_INLINE float exp_and_sum(float* row, std::uint64_t n, float top) { return exp_row(row, n, 1.0f, top); }
 TH_INLINE float exp_and_sum(const Bf16* row, std::uint64_t n, float top) { return sum_exp(row, n, top); }
