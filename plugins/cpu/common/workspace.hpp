@@ -137,23 +137,44 @@ inline constexpr std::uint64_t kLargeWork = 16 + kLargePanels + kLargeStrips;
 /// What a product needs of one thread's part: the maximum, because one product runs at a time.
 inline constexpr std::uint64_t kThreadProductWork = std::max(kProductWork, kLargeWork);
 static_assert(kThreadProductWork % 16 == 0, "the parts of two threads share no cache line");
-/// Floats between rows of a tile that is widened from bf16: an odd number of cache lines.
-inline std::uint64_t widened_ld(std::uint64_t head_dim) { return ((head_dim + 15) / 16 | 1) * 16; }
-/// Rows that attention widens from bf16 at a time. Forward: queries and outputs of a block, a tile of keys or
-/// values. Backward: a tile of keys or values and of their gradients, a tile of queries and of gradients of
-/// outputs, and the gradients of all queries of a group of heads. One generated token: query, output, and all
+/// Floats between rows of scores; not a multiple of 512 bytes, to avoid equal cache sets, if the planned
+/// scratch has memory for that: it has D + 2 floats per query besides two tiles of scores.
+inline std::uint32_t scores_ld(const TrainerTraits& p, std::uint64_t head_dim) {
+  return p.attention_tile_k + (p.attention_tile_k % 128 == 0 && head_dim >= 30 ? 16 : 0);
+}
+/// Whether Kernels::product() copies scores to the thread's product work (kProductWork).
+inline bool attention_product_needs_work(std::uint64_t ld_scores) { return ld_scores % 128 == 0; }
+/// Floats between compact rows of attention: an odd number of cache lines.
+inline std::uint64_t compact_ld(std::uint64_t head_dim) { return ((head_dim + 15) / 16 | 1) * 16; }
+/// Queries whose gradients are computed at a time, in f32: of a head and its group about 64K elements, so
+/// that their compact rows stay in the L2 cache; at least a tile of queries.
+inline std::uint32_t segment_queries(const TrainerTraits& p, std::uint64_t group, std::uint64_t seq,
+                                     std::uint64_t head_dim) {
+  const std::uint64_t tile = std::max<std::uint64_t>(p.attention_tile_q, 1),
+                      fit = 65536 / std::max<std::uint64_t>(head_dim * group, 1) / tile * tile;
+  return static_cast<std::uint32_t>(std::min(seq, std::max(fit, tile)));
+}
+/// Compact rows in f32 that attention needs at least. Forward: queries and outputs of a block. Backward: the
+/// gradients of a tile of keys and values; of a segment queries, gradients of outputs and of queries. Rows
+/// that are stored in bf16 are widened: a tile of keys or values too, the gradients of all queries of a group
+/// of heads, and a tile of queries and of gradients of outputs. One generated token: query, output, and all
 /// keys or values.
-inline std::uint64_t widened_rows(const TrainerTraits& p, std::uint64_t group, std::uint64_t seq) {
+inline std::uint64_t compact_rows(const TrainerTraits& p, std::uint64_t group, std::uint64_t seq,
+                                  std::uint64_t head_dim) {
+  if (p.f32_storage)
+    return std::max<std::uint64_t>(
+        2 * kQueryBlock, 2 * p.attention_tile_k + 3 * group * segment_queries(p, group, seq, head_dim));
   return std::max<std::uint64_t>({2 * kQueryBlock + p.attention_tile_k,
                                   3 * p.attention_tile_k + 2 * p.attention_tile_q + group * seq, 2 + seq});
 }
 /// Work of one product, three packed tiles, two floats per query of a block, one per query of a group of
-/// heads, and what is widened from bf16.
+/// heads, and compact rows, which in f32 use the work of other products.
 inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
-  const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0;
-  return kThreadProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock +
-         (group * r.seq_len + 15) / 16 * 16 +
-         (p.f32_storage ? 0 : widened_rows(p, group, r.seq_len) * widened_ld(m.head_dim));
+  const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0,
+                      compact = compact_rows(p, group, r.seq_len, m.head_dim) * compact_ld(m.head_dim),
+                      work = attention_product_needs_work(scores_ld(p, m.head_dim)) ? kProductWork : 0;
+  return (p.f32_storage ? std::max(kThreadProductWork, work + compact) : kThreadProductWork + compact) +
+         3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock + (group * r.seq_len + 15) / 16 * 16;
 }
 inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   return shared_floats(m, r, p) + p.threads * worker_floats(m, r, p);

@@ -188,8 +188,9 @@ TH_INLINE float max(Vec v) {
 }
 TH_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
 
-/// 2^x for x <= 126, relative error at most 1.8e-7; 2^-126 below -126. For softmax, whose powers are at most about 1:
-/// half the instructions of exp(). A polynomial of degree 5 with the least largest error on [-0.5, 0.5] and 2^0 = 1.
+/// 2^x for x <= 126, relative error at most 1.8e-7; 2^-126 below -126. For softmax, whose powers are at most
+/// about 1: half the instructions of exp(). A polynomial of degree 5 with the least largest error on [-0.5,
+/// 0.5] and 2^0 = 1.
 TH_INLINE Vec exp2(Vec x) {
   const Vec floor_ = splat(-126.0f), magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to integer
   x = x < floor_ ? floor_ : x;
@@ -200,7 +201,8 @@ TH_INLINE Vec exp2(Vec x) {
   p = p * f + 2.4022242426872253e-1f;
   p = p * f + 6.931470036506653e-1f;
   p = p * f + 1.0f;
-  // The shift leaves the integer of t alone. The factor is multiplied, not added to the exponent: a NaN stays one.
+  // The shift leaves the integer of t alone. The factor is multiplied, not added to the exponent: a NaN stays
+  // one.
   const VecI factor = (reinterpret_cast<VecI>(t) << 23) + 0x3f800000;
   return p * reinterpret_cast<Vec>(factor);
 }
