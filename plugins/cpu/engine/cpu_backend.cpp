@@ -2,6 +2,7 @@
 // arena: core/executor. The operations: ops_*.cpp. See cpu_backend.hpp.
 #include "plugins/cpu/engine/cpu_backend.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -144,6 +145,11 @@ CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Ker
            select_own_products(kernels)} {
   // Now and not in the first product: a mapping that fails would be repeated for ever (README.md, "Memory").
   reserve_openblas_buffers(pool_.threads());
+  // A rank that has no element of any gradient computes no squares: its part of every norm is 0.
+  const bool computes_squares = std::any_of(program.ops.begin(), program.ops.end(), [](const step::Op& op) {
+    return op.kind == OpKind::kGradSquares;
+  });
+  if (!computes_squares) std::fill(ctx_.layer_squares.begin(), ctx_.layer_squares.end(), 0.0);
 }
 
 void CpuBackend::run(std::span<const step::Op> ops, const StepState& step) {
