@@ -152,9 +152,6 @@ void Fsdp::unit_after_backward(Unit& u) {
     if (policy_.sums_by_unit) sum_gradients(u);
     return;
   }
-  // reduce_scatter_states: the input of the reduction before is waited for and freed when the next one
-  // begins.
-  reduced_.reset();
   reduce(u);
 }
 
@@ -174,6 +171,9 @@ void Fsdp::reduce(Unit& u) {
   for (const Parameter& p : u.parameters)
     if (p.gradient()) elements += p.shard->shape.count();
   if (elements == 0) return;
+  // reduce_scatter_states: the input of the reduction before is waited for and freed when the next one
+  // begins.
+  reduced_.reset();
   // foreach_reduce(): all gradients of the unit, padded to the ranks, are copied into one input in the type
   // of the reduction. The unsharded gradients are freed after the copy.
   reduced_ = buffer(u, elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
@@ -200,10 +200,9 @@ void Fsdp::reduce(Unit& u) {
 void Fsdp::reduce_all() {
   for (Unit& u : units_) {
     free_weights(u);
-    reduced_.reset();
     reduce(u);
   }
-  reduced_.reset();
+  if (!policy_.keeps_last_reduction) reduced_.reset();
 }
 
 void Fsdp::after_backward() {
@@ -217,7 +216,7 @@ void Fsdp::after_backward() {
     u.uses.clear();
   }
   order_.clear();
-  reduced_.reset();
+  if (!policy_.keeps_last_reduction) reduced_.reset();
 }
 
 }  // namespace trainhost::frameworks

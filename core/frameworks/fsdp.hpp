@@ -31,6 +31,9 @@ struct FsdpPolicy {
   bool separate_ends = false;
   /// All weights stay gathered and no gradient is reduced until reduce_all(), as in a pipeline stage.
   bool reduces_at_end = false;
+  /// The input of the last reduction of reduce_all() stays until the first one of the next step: stages of
+  /// torch before 2.7 do not call the final callback of the backward pass, which frees it.
+  bool keeps_last_reduction = false;
   /// Gradients that are kept are cast and summed after the backward pass of their unit, as in torch of 2024;
   /// otherwise where each is computed.
   bool sums_by_unit = false;

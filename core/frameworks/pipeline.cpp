@@ -18,22 +18,34 @@ std::pair<std::uint32_t, std::uint32_t> layers_of_stage(std::uint32_t layers, co
 }
 
 Pipeline::Pipeline(Tape& tape, StageModel& model, const StageOfPipeline& stage, std::uint32_t micro_batches)
-    : t_(tape), model_(model), stage_(stage), micro_batches_(micro_batches) {
-  const auto buffers = [&](const char* name) {
-    std::vector<Tensor> out;
-    for (std::uint32_t i = 0; i < micro_batches_; ++i)
-      out.push_back(
-          t_.new_storage(model_.boundary(), model_.boundary_type(), Purpose::kCommunication, "", name));
-    return out;
-  };
-  if (!stage_.first()) inputs_ = buffers("received activations");
-  if (!stage_.last()) gradients_ = buffers("received gradients");
-  for (const Tensor& t : inputs_) t->requires_grad = true;
+    : t_(tape),
+      model_(model),
+      stage_(stage),
+      micro_batches_(micro_batches),
+      inputs_(micro_batches),
+      gradients_(micro_batches) {
+  if (stage_.buffers == StageBuffers::kUntilSent) return;
+  if (!stage_.first())
+    for (Tensor& t : inputs_) t = received("received activations");
+  if (!stage_.last())
+    for (Tensor& t : gradients_) t = received("received gradients");
+}
+
+Tensor Pipeline::received(const char* name) {
+  Tensor t = t_.new_storage(model_.boundary(), model_.boundary_type(), Purpose::kCommunication, "", name);
+  t->requires_grad = true;
+  return t;
+}
+
+bool Pipeline::keeps_outputs() const {
+  return stage_.buffers == StageBuffers::kUntilNextStep ||
+         (stage_.buffers == StageBuffers::kOutputsOfLastStage && stage_.last());
 }
 
 void Pipeline::run(std::uint32_t step) {
   outputs_.clear();
-  for (const Tensor& t : inputs_) t->grad.reset();
+  for (const Tensor& t : inputs_)
+    if (t) t->grad.reset();
   std::uint32_t forwards = 0;
   const std::uint32_t ahead = std::min(micro_batches_, stage_.stages - stage_.index);
   while (forwards < ahead) forward(step, ++forwards);
@@ -41,7 +53,8 @@ void Pipeline::run(std::uint32_t step) {
     backward(step, i);
     if (forwards < micro_batches_) forward(step, ++forwards);
   }
-  if (!stage_.last()) return;
+  sent_.reset();
+  if (!stage_.last() || !keeps_outputs()) return;
   // The schedule returns the outputs of all micro-batches as one tensor.
   Shape all = outputs_.front()->shape;
   all.size[0] *= micro_batches_;
@@ -50,16 +63,30 @@ void Pipeline::run(std::uint32_t step) {
 
 void Pipeline::forward(std::uint32_t step, std::uint32_t micro_batch) {
   t_.begin(kForward, step, micro_batch);
+  Tensor& input = inputs_[micro_batch - 1];
+  if (!stage_.first() && !input) input = received("received activations");
   t_.recording = step == 1 && micro_batch == 1;
-  in_flight_.push_back(model_.pass(stage_.first() ? Tensor() : inputs_[micro_batch - 1]));
+  in_flight_.push_back(model_.pass(input));
   t_.recording = false;
-  outputs_.push_back(in_flight_.back().output);
+  StageModel::Pass& pass = in_flight_.back();
+  if (keeps_outputs()) outputs_.push_back(pass.output);
+  if (stage_.buffers != StageBuffers::kUntilSent || stage_.last()) return;
+  // The output of the micro-batch before has been sent. That of this one is freed in the same way; its
+  // history remains.
+  Tensor history(new TensorBody);
+  history->node = pass.output->node;
+  history->shape = pass.output->shape;
+  history->type = pass.output->type;
+  sending_ = std::exchange(pass.output, std::move(history));
 }
 
 void Pipeline::backward(std::uint32_t step, std::uint32_t micro_batch) {
   t_.begin(kBackward, step, micro_batch);
   const StageModel::Pass pass = std::move(in_flight_.front());
   in_flight_.pop_front();
+  Tensor& gradient = gradients_[micro_batch - 1];
+  if (!stage_.last() && !gradient) gradient = received("received gradients");
+  sending_.reset();  // sent while the gradient is received
   ShardedUnits* fsdp = model_.fsdp();
   if (fsdp) fsdp->before_backward(false);
   t_.run_backward(
@@ -67,8 +94,13 @@ void Pipeline::backward(std::uint32_t step, std::uint32_t micro_batch) {
       [&] {
         if (fsdp) fsdp->after_backward();
       },
-      stage_.last() ? Tensor() : gradients_[micro_batch - 1]);
+      gradient);
   if (fsdp && micro_batch == micro_batches_) fsdp->reduce_all();
+  if (stage_.buffers != StageBuffers::kUntilSent) return;
+  gradient.reset();
+  Tensor& input = inputs_[micro_batch - 1];
+  sent_ = input ? std::exchange(input->grad, {}) : Tensor();
+  input.reset();
 }
 
 }  // namespace trainhost::frameworks

@@ -1,6 +1,5 @@
 // One stage of torch.distributed.pipelining with the schedule 1F1B: which micro-batches are in flight, and
-// the buffers of the stage. Describes torch of December 2024, which keeps the output of every micro-batch
-// until the next step. Weights stay gathered, and gradients are reduced after the last micro-batch.
+// the buffers of the stage. Weights stay gathered, and gradients are reduced after the last micro-batch.
 #pragma once
 #include <deque>
 #include <utility>
@@ -10,10 +9,23 @@
 
 namespace trainhost::frameworks {
 
+/// When a stage frees what it has sent and received.
+enum class StageBuffers : std::uint8_t {
+  /// torch of December 2024: receives into one buffer per micro-batch and direction, and keeps the outputs of
+  /// all micro-batches and the gradients of its inputs until the next step.
+  kUntilNextStep,
+  /// torch 2.8: the same, but only the last stage keeps its outputs.
+  kOutputsOfLastStage,
+  /// torch 2.15: a buffer is allocated when it receives; outputs are freed when they have been sent, and a
+  /// gradient when the backward pass of the next micro-batch has ended.
+  kUntilSent,
+};
+
 struct StageOfPipeline {
   std::uint32_t stages = 1, index = 0;
   /// The embedding, and the norm with the head, count as a layer each: torchtitan from 0.1 on.
   bool ends_count = false;
+  StageBuffers buffers = StageBuffers::kUntilNextStep;
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == stages; }
   bool operator==(const StageOfPipeline&) const = default;
@@ -25,7 +37,7 @@ std::pair<std::uint32_t, std::uint32_t> layers_of_stage(std::uint32_t layers, co
 
 class Pipeline {
  public:
-  /// Allocates the buffers that receive activations and gradients, one of each per micro-batch.
+  /// Allocates the buffers that receive activations and gradients, if the stage has one per micro-batch.
   Pipeline(Tape& tape, StageModel& model, const StageOfPipeline& stage, std::uint32_t micro_batches);
 
   /// Forward and backward passes of a step.
@@ -34,13 +46,16 @@ class Pipeline {
  private:
   void forward(std::uint32_t step, std::uint32_t micro_batch);
   void backward(std::uint32_t step, std::uint32_t micro_batch);
+  Tensor received(const char* name);
+  bool keeps_outputs() const;
 
   Tape& t_;
   StageModel& model_;
   StageOfPipeline stage_;
   std::uint32_t micro_batches_;
-  std::vector<Tensor> inputs_, gradients_;  // received; none for the first or last stage
-  std::vector<Tensor> outputs_;             // of this step
+  std::vector<Tensor> inputs_, gradients_;  // of each micro-batch, received; none for the first or last stage
+  std::vector<Tensor> outputs_;             // of this step, if they are kept
+  Tensor sending_, sent_;                   // an output, and the gradient of an input; with kUntilSent
   std::deque<StageModel::Pass> in_flight_;
 };
 

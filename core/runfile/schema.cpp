@@ -151,6 +151,7 @@ constexpr Key kKeys[] = {
     {"plan.backward_prefetch", Type::kChoice, "", 0, 0, "none|pre|post", "\"pre\"", "none | pre | post: FSDP1 gathers the weights of the next layer before or after the backward pass of a layer (backward_prefetch); default: none"},
     {"plan.forward_prefetch", Type::kBool, "", 0, 0, "", "true", "FSDP1 gathers the weights of the next layer before the forward pass of a layer; default: false"},
     {"plan.use_orig_params", Type::kBool, "", 0, 0, "", "false", "the optimizer of FSDP1 updates the parameters of the model, each padded to 16 bytes, not flat ones; default: true"},
+    {"plan.float8_gather", Type::kBool, "", 0, 0, "", "false", "FSDP2 of torchtitan gathers the weights of 8-bit products in 8 bits (enable_fsdp_float8_all_gather); default: true"},
     {"plan.no_sync", Type::kBool, "", 0, 0, "", "true", "FSDP reduces gradients in the last micro-batch only, and keeps those of all weights until then; default: true under transformers, as its Trainer does, else false"},
     {"plan.ddp_bucket", Type::kSize, "", 0, 0, "", "\"100MiB\"", "size of the buckets of gradients of DistributedDataParallel (bucket_cap_mb); default: 25 MiB"},
     {"plan.gradient_as_bucket_view", Type::kBool, "", 0, 0, "", "true", "gradients are views of the buckets of DistributedDataParallel, so they exist once; default: false"},

@@ -44,6 +44,7 @@ struct Options {
   bool gradient_as_bucket_view = false;
   bool compile = false;        // torch.compile; otherwise eager execution
   bool compiles_loss = false;  // of torchtitan
+  bool float8_gather = true;   // of torchtitan
   TorchtitanVersion version = TorchtitanVersion::k02;
   std::optional<bool> reentrant;  // checkpoints of recomputed layers; else the framework's default
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;

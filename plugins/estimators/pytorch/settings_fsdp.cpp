@@ -57,11 +57,14 @@ void set_float8(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
            "the casts of Float8Linear are fused only by torch.compile", "set plan.execution to \"compile\"");
   s.float8_layers = true;
   // enable_fsdp_float8_all_gather has an effect with data_parallel_shard_degree > 1 only.
-  s.float8_gather = r.parallel.data > 1;
+  s.float8_gather = o.float8_gather && r.parallel.data > 1;
   notes.push_back(
       "float8: the linear layers of the decoder layers multiply in 8 bits and keep inputs and results in "
       "bf16; FSDP2 gathers their weights in " +
-      std::string(s.float8_gather ? "8 bits" : "bf16, as parallel.data is 1") + ". The head stays in bf16.");
+      std::string(s.float8_gather    ? "8 bits (plan.float8_gather)"
+                  : !o.float8_gather ? "bf16 (plan.float8_gather)"
+                                     : "bf16, as parallel.data is 1") +
+      ". The head stays in bf16.");
 }
 
 /// Sequence parallelism between the matrices, and logits whose vocabulary is divided.
@@ -114,6 +117,10 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
   s.accumulate = r.accumulate;
   s.fsdp.reduces_at_end = true;
   s.fsdp.keeps_last_layer = false;
+  s.fsdp.keeps_last_reduction = o.version == TorchtitanVersion::k00;
+  s.stage.buffers = o.version == TorchtitanVersion::k00   ? frameworks::StageBuffers::kUntilNextStep
+                    : o.version == TorchtitanVersion::k01 ? frameworks::StageBuffers::kOutputsOfLastStage
+                                                          : frameworks::StageBuffers::kUntilSent;
   notes.push_back(
       "Pipeline: 1F1B with " + std::to_string(r.accumulate) +
       " micro-batches per step; the weights of a stage stay gathered, and its gradients are summed in f32 "

@@ -45,6 +45,19 @@ std::size_t most_at_once(const Trace& t, Phase kind, const std::function<bool(co
   return most;
 }
 
+/// Most storages for which `counts` holds that exist at the same time in phases of `kind`, whenever they were
+/// allocated.
+std::size_t most_existing(const Trace& t, Phase kind,
+                          const std::function<bool(const TraceStorage&)>& counts) {
+  std::size_t now = 0, most = 0, phase = 0;
+  for (std::size_t i = 0; i < t.events.size(); ++i) {
+    while (phase + 1 < t.phases.size() && t.phases[phase + 1].event <= i) ++phase;
+    if (counts(t.storages[t.events[i].storage])) now += t.events[i].allocation ? 1 : -1;
+    if (t.phases[phase].phase == kind) most = std::max(most, now);
+  }
+  return most;
+}
+
 /// Most bytes that the backward pass of a layer has allocated, its own gradients included.
 std::uint64_t most_in_backward_pass(const Trace& t, std::int32_t layer) {
   std::uint64_t now = 0, most = 0;
@@ -243,6 +256,52 @@ BOOST_AUTO_TEST_CASE(a_stage_has_as_many_micro_batches_in_flight_as_stages_follo
     // Each unit is gathered once per step: the embedding or the head, and two layers.
     BOOST_TEST(count("gathered weights") == 2 * (index == 1 ? 2 : 3));
   }
+}
+
+BOOST_AUTO_TEST_CASE(versions_of_torch_keep_other_buffers_of_a_stage) {
+  const auto trace = [](std::uint32_t index, StageBuffers buffers) {
+    StepSettings s = recomputing();
+    s.fsdp.ranks = 2, s.fsdp.reduces_at_end = true, s.accumulate = 5, s.stage = {3, index, false, buffers};
+    return trace_of(s);
+  };
+  const auto most = [](const Trace& t, Phase phase, const char* name, std::int32_t layer) {
+    return most_existing(t, phase, [&](const TraceStorage& x) {
+      return t.names[x.tensor] == name && x.layer == layer && x.purpose != Purpose::kBackward;
+    });
+  };
+  using enum StageBuffers;
+  // The second of three stages has two micro-batches in flight, of five. Its two layers have outputs.
+  const Trace all = trace(1, kUntilNextStep), last = trace(1, kOutputsOfLastStage),
+              sent = trace(1, kUntilSent);
+  BOOST_TEST(most(all, kForward, "received activations", -1) == 5u);
+  BOOST_TEST(most(last, kForward, "received activations", -1) == 5u);
+  BOOST_TEST(most(sent, kForward, "received activations", -1) == 2u);
+  BOOST_TEST(most(last, kForward, "received gradients", -1) == 5u);
+  BOOST_TEST(most(sent, kBackward, "received gradients", -1) == 1u);
+  // One more inside of the layer, and two in its recomputation.
+  BOOST_TEST(most(all, kForward, "sum", 1) == 6u);
+  BOOST_TEST(most(last, kForward, "sum", 1) == 3u);
+  BOOST_TEST(most(sent, kForward, "sum", 1) == 3u);
+  BOOST_TEST(most(last, kBackward, "sum", 1) == 4u);
+  BOOST_TEST(most(sent, kBackward, "sum", 1) == 2u);
+  for (const StageBuffers b : {kUntilNextStep, kOutputsOfLastStage, kUntilSent})
+    BOOST_TEST((bytes_named(trace(2, b), "logits of all micro-batches") == 0) == (b == kUntilSent));
+}
+
+BOOST_AUTO_TEST_CASE(stages_of_2024_keep_the_input_of_their_last_reduction_until_the_next_step) {
+  StepSettings s = recomputing();
+  s.fsdp.ranks = 2, s.fsdp.reduces_at_end = true, s.accumulate = 5, s.stage = {3, 1, false};
+  const auto most = [&](Phase phase) {
+    const Trace t = trace_of(s);
+    return most_existing(t, phase,
+                         [&](const TraceStorage& x) { return t.names[x.tensor] == "gradients to reduce"; });
+  };
+  BOOST_TEST(most(kForward) == 0u);
+  BOOST_TEST(most(kUpdate) == 0u);
+  s.fsdp.keeps_last_reduction = true;
+  BOOST_TEST(most(kForward) == 1u);
+  BOOST_TEST(most(kUpdate) == 1u);
+  BOOST_TEST(most(kBackward) == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

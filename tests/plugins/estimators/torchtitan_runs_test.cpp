@@ -37,6 +37,13 @@ OptionMap on_one_host(const char* number) {
   return o;
 }
 
+/// Weights are gathered in bf16 (docs/pytorch-memory.md, "Published runs").
+OptionMap gathered_in_bf16(const char* number) {
+  OptionMap o = compiled(number);
+  o["float8_gather"] = "false";
+  return o;
+}
+
 const std::vector<TitanRun> kTitanRuns = {
     {"titan-8b-8gpu-0", "8B", "pytorch", version("0.0"), 8, 1, 1, 1, 2, 8192, 1, kSelective, kBF16, 82.4,
      -0.5, 0.5},
@@ -48,8 +55,8 @@ const std::vector<TitanRun> kTitanRuns = {
      -0.5, 0.5},
     {"titan-8b-cp1", "8B", "pytorch", on_one_host("0.0"), 8, 1, 1, 1, 1, 32768, 1, kFull, kF8, 83.9, -1, 1},
     {"titan-8b-cp4", "8B", "pytorch", on_one_host("0.0"), 2, 1, 1, 4, 1, 131072, 1, kFull, kF8, 84.0, -1, 1},
-    {"titan-405b-cp2", "405B", "pytorch", compiled("0.0"), 4, 8, 8, 2, 1, 65536, 8, kFull, kF8, 75.9, -5, 0},
-    {"titan-405b-cp8", "405B", "pytorch", compiled("0.0"), 1, 8, 8, 8, 1, 262144, 8, kFull, kF8, 84.9, -6, 0},
+    {"titan-405b-cp2", "405B", "pytorch", compiled("0.0"), 4, 8, 8, 2, 1, 65536, 8, kFull, kF8, 75.9, -3, 0},
+    {"titan-405b-cp8", "405B", "pytorch", compiled("0.0"), 1, 8, 8, 8, 1, 262144, 8, kFull, kF8, 84.9, -4, 0},
     {"titan-70b-2D-async", "70B", "pytorch", compiled("0.0"), 32, 8, 1, 1, 16, 8192, 1, kFull, kF8, 67.6, -1,
      1},
     {"titan-8b-8gpu-2", "8B", "pytorch", compiled("0.0"), 8, 1, 1, 1, 2, 8192, 1, kSelective, kF8, 76.8, -0.5,
@@ -63,9 +70,10 @@ const std::vector<TitanRun> kTitanRuns = {
     {"titan-8b-b200-BF16", "8B", "pytorch", compiled("0.2"), 4, 1, 1, 1, 32, 2048, 1, kSelective, kBF16,
      174.49, -6, 6},
     {"titan-70b-2D", "70B", "pytorch", compiled("0.0"), 32, 8, 1, 1, 16, 8192, 1, kFull, kF8, 71.9, -7, 0},
-    {"titan-405b-1F1B", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 4, 8192, 8, kFull, kF8, 82.5, -15, 0},
-    {"titan-405b-cp1", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 1, 32768, 8, kFull, kF8, 75.3, -6, 0},
-    {"titan-405b-cp4", "405B", "pytorch", compiled("0.0"), 2, 8, 8, 4, 1, 131072, 8, kFull, kF8, 77.1, -6, 0},
+    {"titan-405b-1F1B", "405B", "pytorch", gathered_in_bf16("0.0"), 8, 8, 8, 1, 4, 8192, 8, kFull, kF8, 82.5,
+     -5.5, 0},
+    {"titan-405b-cp1", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 1, 32768, 8, kFull, kF8, 75.3, -4, 0},
+    {"titan-405b-cp4", "405B", "pytorch", compiled("0.0"), 2, 8, 8, 4, 1, 131072, 8, kFull, kF8, 77.1, -4, 0},
 };
 
 RunSpec run_of(const TitanRun& t) {
@@ -127,7 +135,7 @@ BOOST_AUTO_TEST_CASE(the_error_of_each_published_run_is_what_the_documentation_s
   }
   const double mean = sum / static_cast<double>(kTitanRuns.size());
   std::printf("mean %.2f %%, without pipelines %.2f %%\n", mean, without_pipeline / runs);
-  BOOST_TEST(mean <= 2.8);
+  BOOST_TEST(mean <= 1.9);
   BOOST_TEST(without_pipeline / runs <= 1.2);
 }
 
