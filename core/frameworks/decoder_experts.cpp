@@ -1,6 +1,7 @@
-// Mixture of experts of Mixtral in transformers 5.23: MixtralTopKRouter, and grouped_mm_experts_forward(),
-// which transformers takes on a GPU. N tokens, k experts per token, R = N * k rows in the order of the
-// experts, E experts of width I. How many rows an expert has is not known, and decides no size.
+// Mixture of experts of Mixtral and Qwen3-MoE in transformers 5.23: their routers, and
+// grouped_mm_experts_forward(), which transformers takes on a GPU. N tokens, k experts per token, R = N * k
+// rows in the order of the experts, E experts of width I. How many rows an expert has is not known, and
+// decides no size.
 #include <array>
 
 #include "core/frameworks/decoder.hpp"
@@ -47,7 +48,8 @@ struct Routing {
   Tensor logits, weights, experts;  // [N, E], [N, k], [N, k]
 };
 
-Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t k) {
+/// `cast`: Qwen3MoeTopKRouter returns the weights in the type of the logits, MixtralTopKRouter in f32.
+Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t k, bool cast) {
   const ModuleScope scope(t, "mlp.gate");
   Routing r;
   r.logits = linear(t, tokens, router);
@@ -77,6 +79,7 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
                               c.results[1] = c.tape.make(s, Element::kF32, "gradient");
                             }},
                            chosen, shape);
+  if (cast) r.weights = to(t, r.weights, r.logits->type);
   return r;
 }
 
@@ -101,7 +104,7 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const ModuleScope scope(t_, "mlp.experts");
   const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
   const Tensor flat = view(t_, x, {tokens, hidden_});
-  const Routing routing = route(t_, flat, w.router, k);
+  const Routing routing = route(t_, flat, w.router, k, a_.family == "qwen3_moe");
   if (s_.liger.swiglu)
     return view(t_, liger_experts(t_, flat, w.experts_up, w.experts_down, routing.experts, routing.weights),
                 {batch_, sequence_, hidden_});

@@ -55,14 +55,17 @@ struct Variation {
   Settings settings;
 };
 
-std::vector<Variation> variations(const runfile::RunConfig& c) {
+/// `experts`: peft adapts the stacked matrices of experts by parametrization, which is not described, so only
+/// those of attention are adapted.
+std::vector<Variation> variations(const runfile::RunConfig& c, bool experts) {
   const runfile::Override recompute{"train.recompute", "full"};
   std::vector<Variation> out;
   if (c.run.parallel.data > 1) out.push_back({"", {{"plan.framework", "fsdp2"}, recompute}});
   if (c.run.mode != RunMode::kFull) return out;  // has its adapters already
-  Settings lora = {
-      {"plan.framework", kFramework}, recompute, {"lora.rank", "16"}, {"lora.targets", "\"all-linear\""}};
-  out.push_back({", LoRA of rank 16", lora});
+  const char* targets = experts ? R"(["q_proj", "k_proj", "v_proj", "o_proj"])" : R"("all-linear")";
+  Settings lora = {{"plan.framework", kFramework}, recompute, {"lora.rank", "16"}, {"lora.targets", targets}};
+  out.push_back({experts ? ", LoRA of rank 16 on attention" : ", LoRA of rank 16", lora});
+  if (experts) return out;  // bitsandbytes does not quantize stacked matrices
   lora.insert(lora.end(), {{"lora.base", "nf4"}, {"lora.double_quant", "true"}});
   out.push_back({", QLoRA of rank 16", lora});
   return out;
@@ -95,7 +98,7 @@ void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, const Run
     v.no_framework_answer = e.what();
     return;
   }
-  for (const Variation& variation : variations(c)) {
+  for (const Variation& variation : variations(c, v.active_parameters != 0)) {
     // An unknown budget fits everything.
     if (std::ranges::any_of(v.framework_answers, [](const FrameworkAnswer& a) { return a.estimate.fits; }))
       return;

@@ -39,13 +39,15 @@ std::string model_line(const planning::PlanResult& v, const Terminal& t) {
 /// "--for pytorch or fsdp2 plans the others, with --lora or --qlora adapters".
 std::string how_to_plan_the_others(const planning::PlanResult& v) {
   std::vector<std::string> names;
-  bool adapters = false;
+  std::string adapters;
   for (const planning::FrameworkAnswer& a : v.framework_answers) {
     if (std::ranges::find(names, a.framework) == names.end()) names.push_back(a.framework);
-    adapters |= !a.settings.empty();
+    if (a.settings.find("all-linear") != a.settings.npos)
+      adapters = ", with --lora or --qlora adapters";
+    else if (!a.settings.empty())
+      adapters = ", adapters with --set for each of " + a.settings;
   }
-  return fmt::format("--for {} plans the others{}", fmt::join(names, " or "),
-                     adapters ? ", with --lora or --qlora adapters" : "");
+  return fmt::format("--for {} plans the others{}", fmt::join(names, " or "), adapters);
 }
 
 /// The first estimate, and the same run in a framework: one row each.

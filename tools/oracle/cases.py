@@ -552,6 +552,20 @@ def draw_kindred(seed: int, number: int) -> Case:
                                window=between(r, 16, 600) if family == "olmo3" and r.random() < 0.5 else 0, **few)
 
 
+def draw_qwen3_moe(seed: int, number: int) -> Case:
+    """Case `number` of a seed of Qwen3-MoE: one device, with adapters in half of the cases; every third under FSDP2. Half of the
+    cases have few words, so that a layer sets the peak."""
+    r = random.Random(f"qwen3-moe/{seed}/{number}")
+    if number % 3 == 2:
+        of = FSDP_FAMILIES
+        draw_case = (draw_accelerate, draw_fsdp, draw_accelerate_lora)[number // 3 % 3]
+        case = draw_case(seed + 11, number // 3 * len(of) + of.index("mixtral"))
+    else:
+        case = draw(f"{seed}/qwen3-moe", number * len(FAMILIES) + FAMILIES.index("mixtral"))
+    few = {"vocab": between(r, 100, 300)} if number % 2 else {}
+    return dataclasses.replace(case, family="qwen3_moe", window=0, **few)
+
+
 def draw_trl(seed: int, number: int) -> Case:
     """Case `number` of a seed with adapters over 4-bit weights as SFTTrainer of TRL 1.16 prepares them: cast to bf16. Embedding,
     norms and head are in f32 or bf16."""

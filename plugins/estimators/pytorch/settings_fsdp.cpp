@@ -132,9 +132,10 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
               std::vector<std::string>& notes) {
   // Families whose step was compared with PyTorch to the byte (docs/pytorch-memory.md, "Accuracy").
-  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
+  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"};
   const std::string name = o.flat_parameters ? "FSDP1" : "FSDP2";
-  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
+  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end() ||
+      (o.flat_parameters && a.family == "qwen3_moe"))
     reject(name + " of the family '" + a.family + "'", "its step was not compared with PyTorch");
   const bool adapters = r.mode != RunMode::kFull;
   if (adapters && !o.by_accelerate)

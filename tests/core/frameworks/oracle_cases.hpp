@@ -15,7 +15,7 @@ namespace trainhost::test {
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
 /// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "int8-liger",
 /// "factory", "ranks", "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger", "zero-liger",
-/// "zero-quantized", "cut", "smollm3", "kindred", "trl", "eight-bit", "axolotl", "sharded-quantized",
+/// "zero-quantized", "cut", "smollm3", "kindred", "qwen3-moe", "trl", "eight-bit", "axolotl", "sharded-quantized",
 /// "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
@@ -36,9 +36,9 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   a.kv_heads = c.at("kv_heads");
   a.head_dim = c.at("head_dim");
   a.q_bias = a.k_bias = a.v_bias = family == "qwen2";
-  if (family == "qwen3" || family == "gemma3_text") a.qk_norm = model::NormKind::kRms;
+  if (family == "qwen3" || family == "qwen3_moe" || family == "gemma3_text") a.qk_norm = model::NormKind::kRms;
   if (family.starts_with("olmo")) a.qk_norm = model::NormKind::kRms, a.qk_norm_per_head = false;
-  if (family == "mixtral") {
+  if (family == "mixtral" || family == "qwen3_moe") {
     l.experts.count = c.at("experts");
     l.experts.active = c.at("experts_per_token");
     l.experts.each.width = c.at("intermediate");

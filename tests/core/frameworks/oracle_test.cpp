@@ -193,6 +193,10 @@ BOOST_AUTO_TEST_CASE(the_replay_of_layers_without_rotary_positions_agrees_with_p
   BOOST_TEST(compare("smollm3").at("smollm3") == 14u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_qwen3_moe_agrees_with_pytorch_in_every_stored_case) {
+  BOOST_TEST(compare("qwen3-moe").at("qwen3_moe") == 30u);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_granite_and_olmo_agrees_with_pytorch_in_every_stored_case) {
   // One peak is where a boolean mask is converted: two scalars of torch.where() are not replayed.
   const std::map<std::string, std::size_t> cases_of_family = compare("kindred", 4);
@@ -346,9 +350,11 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder : {"fsdp", "accelerate", "quantized", "int8", "factory", "reentrant", "liger",
-                             "liger-gemma", "cut", "smollm3", "kindred", "trl", "axolotl", "torchtitan",
-                             "torchtitan-2024", "torchtune", "litgpt", "deepspeed", "deepspeed-offload"})
+  for (const char* folder : {"fsdp",      "accelerate", "quantized",  "int8",
+                             "factory",   "reentrant",  "liger",      "liger-gemma",
+                             "cut",       "smollm3",    "kindred",    "qwen3-moe",
+                             "trl",       "axolotl",    "torchtitan", "torchtitan-2024",
+                             "torchtune", "litgpt",     "deepspeed",  "deepspeed-offload"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));

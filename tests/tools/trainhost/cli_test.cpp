@@ -263,6 +263,12 @@ BOOST_AUTO_TEST_CASE(where_pytorch_does_not_fit_sharding_and_adapters_are_tried)
   BOOST_TEST(rows({"--budget=12GiB"}) == (Rows{none, full, lora, qlora}));
   BOOST_TEST(rows({"--device=rtx-4090", "--set", "parallel.data=64"}) == (Rows{none, full, sharded}));
   BOOST_TEST(rows({"--device=rtx-4090", "--set", "parallel.data=8"}) == (Rows{none, full, sharded, lora}));
+  // peft adapts experts in another way.
+  const Outcome experts = run_program({"plan", "--model=qwen3-30b-a3b", "--device=h100-80gb"});
+  BOOST_TEST(planned_as(experts.out) ==
+             (Rows{none, full, "pytorch, LoRA of rank 16 on attention, recompute full"}));
+  BOOST_TEST(has(experts.out, "lora.targets = [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]"),
+             experts.out);
   // The run has adapters already.
   BOOST_TEST(rows({"--budget=12GiB", "--lora"}) == (Rows{none, full}));
 
