@@ -48,6 +48,9 @@ Value typed(const std::string& text, const Where& where) {
   } else if (const auto [at, wrong] = std::from_chars(begin, end, v.number);
              wrong == std::errc{} && at == end) {
     v.kind = Value::Kind::kNumber;
+  } else if (text == "True" || text == "true" || text == "False" || text == "false") {
+    v.kind = Value::Kind::kBool;  // as HfArgumentParser reads them
+    v.boolean = text == "True" || text == "true";
   }
   return v;
 }

@@ -33,6 +33,11 @@ void read_model(const Entries& entries, Job& job) {
   job.set(kModel, fs::absolute(file.key_where.file).string(), file);
 }
 
+/// "per-device-batch" as argparse stores it; options of Megatron-LM keep their dashes.
+bool same_option(const std::string& word, const std::string& key) {
+  return std::ranges::equal(word, key, [](char a, char b) { return a == b || (a == '_' && b == '-'); });
+}
+
 std::string names_of_kinds() { return fmt::format("{}", fmt::join(file_kinds(), ", ")); }
 
 /// "deepspeed:ds.json". A path with a colon that names no kind is a path.
@@ -79,23 +84,71 @@ Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
 std::size_t telling_keys(const Kind& k, const Entries& entries) {
   return static_cast<std::size_t>(std::ranges::count_if(k.telling, [&](const std::string& word) {
     return std::ranges::any_of(entries, [&](const Entry& e) {
-      return word.ends_with('.') ? e.key.starts_with(word) : e.key == word;
+      if (word.ends_with('.')) return e.key.starts_with(word);
+      return k.syntax == Syntax::kArguments ? same_option(word, e.key) : e.key == word;
     });
   }));
 }
 
+/// Programs with options of their own that --from does not know, by the words that start them.
+constexpr struct {
+  const char *words, *name;
+} kOtherPrograms[] = {{"swift sft", "ms-swift"},   {"swift pt", "ms-swift"},
+                      {"swift rlhf", "ms-swift"},  {"megatron sft", "ms-swift"},
+                      {"megatron pt", "ms-swift"}, {"megatron rlhf", "ms-swift"},
+                      {"openrlhf", "OpenRLHF"},    {"verl.trainer", "verl"},
+                      {"xtuner ", "XTuner"},       {"colossalai run", "Colossal-AI"}};
+
+/// Names of configuration files in a script: "accelerate launch --config_file a.yaml train.py b.yaml".
+std::vector<std::string> named_configurations(const std::string& text) {
+  constexpr std::string_view kEnds = " \t\r\n\"'=;\\";
+  std::vector<std::string> out;
+  for (std::size_t at = 0; (at = text.find_first_not_of(kEnds, at)) != text.npos;) {
+    const std::size_t end = std::min(text.find_first_of(kEnds, at), text.size());
+    const std::string word = text.substr(at, end - at);
+    at = end;
+    const std::string extension = fs::path(word).extension().string();
+    if (extension != ".yaml" && extension != ".yml" && extension != ".toml") continue;
+    if (std::ranges::find(out, word) == out.end() && out.size() < 3) out.push_back(word);
+  }
+  return out;
+}
+
+/// Throws for a script that starts a program with options of its own, which may have names that others have.
+void check_program(const std::string& path, const std::string& text) {
+  for (const auto& [words, name] : kOtherPrograms)
+    if (text.find(words) != text.npos)
+      throw usage_error(fmt::format("this script starts {}, whose options --from does not know", name),
+                        "plan the same job with --model=MODEL --for=transformers and --set KEY=VALUE",
+                        {path, 1, 1});
+}
+
+[[noreturn]] void reject_script(const std::string& path, const std::string& text) {
+  const Where where{path, 1, 1};
+  check_program(path, text);
+  if (const auto files = named_configurations(text); !files.empty())
+    throw usage_error("this script has no options of a training run, but names files that may have them",
+                      escaped(fmt::format("give those: --from {}", fmt::join(files, " ")), 300), where);
+  throw usage_error(
+      "no option of this script is one of a training run that --from knows",
+      "expected those of Megatron-LM (--num-layers, --micro-batch-size), of TrainingArguments "
+      "(--model_name_or_path, --per_device_train_batch_size) or of LLaMA-Factory (--finetuning_type)",
+      where);
+}
+
 /// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
 /// one, because LLaMA-Factory and axolotl share keys with them.
-const Kind& recognize(const File& f, Syntax syntax) {
+const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
   const Kind *best = nullptr, *training_arguments = nullptr;
   std::size_t most = 0;
   for (const Kind& k : kinds()) {
     const std::size_t n = k.syntax == syntax ? telling_keys(k, f.entries) : 0;
-    if (n > 0 && k.read == read_training_arguments)
+    if (n > 0 && (k.read == read_training_arguments || k.read == read_training_script))
       training_arguments = &k;
     else if (n > most)
       most = n, best = &k;
   }
+  if (!best && syntax == Syntax::kArguments) check_program(f.path, text);
   if (!best) best = training_arguments;
   if (best) return *best;
   // A common mistake: the file that `trainhost plan` reads without --from.
@@ -105,6 +158,7 @@ const Kind& recognize(const File& f, Syntax syntax) {
   if (syntax == Syntax::kToml && run_file)
     throw usage_error("this looks like a run file of trainhost",
                       "give it without --from: trainhost plan " + f.path, {f.path, 1, 1});
+  if (syntax == Syntax::kArguments) reject_script(f.path, text);
   throw usage_error("no key of this file tells which framework it is for",
                     "name it, for example --from=deepspeed:" + f.path + "; kinds: " + names_of_kinds(),
                     {f.path, 1, 1});
@@ -134,6 +188,7 @@ std::span<const Kind> kinds() {
        {"finetuning_type", "cutoff_len", "template", "stage", "model_class", "train_dataset", "peft_config.",
         "dist_config.", "kernel_config.", "quant_config."},
        read_llama_factory},
+      {"llama-factory", Syntax::kArguments, {"finetuning_type", "cutoff_len"}, read_llama_factory_script},
       {"torchtune",
        Syntax::kYaml,
        {"model._component_", "tokenizer._component_", "optimizer._component_"},
@@ -153,6 +208,10 @@ std::span<const Kind> kinds() {
         "gradient_checkpointing", "output_dir", "num_train_epochs", "learning_rate", "optim", "bf16",
         "max_length"},
        read_training_arguments},
+      {"transformers",
+       Syntax::kArguments,
+       {"model_name_or_path", "per_device_train_batch_size", "per_gpu_train_batch_size"},
+       read_training_script},
       {"accelerate",
        Syntax::kYaml,
        {"compute_environment", "distributed_type", "num_processes", "machine_rank"},
@@ -167,7 +226,8 @@ std::span<const Kind> kinds() {
 
 std::vector<std::string> file_kinds() {
   std::vector<std::string> out;
-  for (const Kind& k : kinds()) out.emplace_back(k.name);
+  for (const Kind& k : kinds())  // a kind has a row per syntax
+    if (std::ranges::find(out, k.name) == out.end()) out.emplace_back(k.name);
   return out;
 }
 
@@ -180,13 +240,19 @@ const Kind& kind_of(void (*read)(const Entries&, Job&)) {
 File read_file(const std::string& argument) {
   File f = parse_argument(argument);
   const std::string text = runfile::read_text_file(f.path, kMaxFileBytes, "file", {"--from"});
-  const Syntax syntax = f.kind ? f.kind->syntax : syntax_of(f.path, text);
+  const Syntax own = syntax_of(f.path, text);
+  // Of a named kind, the row for the syntax of the file.
+  if (f.kind)
+    for (const Kind& k : kinds())
+      if (f.kind->name == std::string_view(k.name) && k.syntax == own) f.kind = &k;
+  const Syntax syntax = f.kind ? f.kind->syntax : own;
   f.entries = parse(syntax, text, f.path);
+  if (f.entries.empty() && syntax == Syntax::kArguments && !f.kind) reject_script(f.path, text);
   if (f.entries.empty())
     throw usage_error("the file sets no key",
                       "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
   // A named kind is taken as it is, also where none of its keys occurs.
-  if (!f.kind) f.kind = &recognize(f, syntax);
+  if (!f.kind) f.kind = &recognize(f, syntax, text);
   return f;
 }
 

@@ -47,8 +47,7 @@ class Finish {
       return job_.erase("parallel.zero");  // nothing to shard over
     // Sharded memory per rank depends on the number of ranks: a guess would be wrong by its factor.
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
-      throw usage_error(
-          fmt::format("{}: parallel.zero = {} shards over data-parallel ranks, but no file says "
+      ask(fmt::format("{}: parallel.zero = {} shards over data-parallel ranks, but no file says "
                       "how many devices there are",
                       zero->key, zero->value),
           "for example --set parallel.data=8", zero->where);
@@ -73,18 +72,17 @@ class Finish {
           other->where);
     } else if (job_.find("model.hidden_size")) {
       if (!job_.find("model.vocab_size"))
-        throw usage_error("no file gives the size of the vocabulary, which the tokenizer decides",
-                          "add it, for example --set model.vocab_size=128256");
+        ask("no file gives the size of the vocabulary, which the tokenizer decides",
+            "add it, for example --set model.vocab_size=128256");
     } else {
-      throw usage_error("no file names a known model", "add --model=PRESET or --model=config.json");
+      ask("no file names a known model", "add --model=PRESET or --model=config.json");
     }
     job_.erase(kModel);
   }
 
   void sequence() {
     if (!job_.find("data.seq_len"))
-      throw usage_error(
-          "no file gives the length of the sequences",
+      ask("no file gives the length of the sequences",
           "add it, for example --set data.seq_len=2048: the number of tokens of one training sequence");
   }
 
@@ -92,6 +90,22 @@ class Finish {
   std::uint64_t number(const char* key, std::uint64_t otherwise) const {
     const Given* g = job_.find(key);
     return g ? count_of(*g) : otherwise;
+  }
+
+  /// Throws the error for a value that no file gives, with the options for further ones that none gives.
+  [[noreturn]] void ask(const std::string& what, std::string option, const Where& where = {}) const {
+    std::string more;
+    const auto add = [&](bool missing, const char* setting) {
+      if (missing && option.find(setting) == option.npos)
+        more += (more.empty() ? "" : " ") + std::string(setting);
+    };
+    const Given* zero = job_.find("parallel.zero");
+    const bool shards = zero && zero->value != "0";
+    add(!job_.find("data.seq_len"), "--set data.seq_len=2048");
+    add(shards && !job_.find("parallel.data") && !job_.find(kRanks) && !job_.find(kPerNode),
+        "--set parallel.data=8");
+    if (!more.empty()) option += "; also needed: " + more;
+    throw usage_error(what, option, where);
   }
 
   void set_data(std::uint64_t devices, std::uint64_t model_ranks, const Given& from) {
@@ -137,8 +151,8 @@ class Finish {
   void micro_batch(const Given* global) {
     const std::uint64_t ranks = number("parallel.data", 0) * number("train.grad_accum", 1);
     if (!global || ranks == 0 || count_of(*global) % ranks)
-      throw usage_error("no file gives the number of sequences per micro-batch",
-                        "add it, for example --set train.micro_batch=1");
+      ask("no file gives the number of sequences per micro-batch",
+          "add it, for example --set train.micro_batch=1");
     job_.set_default("train.micro_batch", std::to_string(count_of(*global) / ranks), *global);
   }
 
@@ -194,29 +208,42 @@ std::string misspelt(const Job& job) {
 const Entry* deepspeed_path(const File& f) {
   const auto found = std::ranges::find_if(f.entries, [](const Entry& e) {
     return (e.key == "deepspeed" || e.key == "deepspeed_config.deepspeed_config_file" ||
+            e.key == "deepspeed_config_file" || e.key == "deepspeed_config" ||
             e.key == "dist_config.config_file") &&
            e.value.kind == Value::Kind::kText && !e.value.text.empty() && e.value.text != "none";
   });
   return found == f.entries.end() ? nullptr : &*found;
 }
 
-/// The file of a kind ("deepspeed") that a key names. Its path is relative to the file with the key, or else
-/// to the current directory.
+/// The file of a kind ("deepspeed") that a key names. Its path is relative to the file with the key, to the
+/// current directory, or to a folder above the file: configurations name others from the root of their
+/// project.
 File read_named_file(const File& from, const Entry& named, const std::string& kind) {
   const fs::path path = named.value.text;
-  const fs::path folder = fs::path(from.path).parent_path();
-  for (const fs::path& candidate : {folder / path, path}) {
-    std::error_code ec;
-    if (fs::is_regular_file(candidate, ec)) return read_file(kind + ":" + candidate.string());
-  }
-  const std::string above = folder.empty() ? "." : folder.string();
-  throw usage_error(fmt::format("{} = {}: no such file in {} or in the current directory", named.key,
-                                runfile::written(named.value), escaped(above, 200)),
-                    kind == "deepspeed"
-                        ? fmt::format("give the file too: --from {} deepspeed:FILE; or remove the key",
-                                      escaped(from.path, 200))
-                        : fmt::format("correct the path, or write the keys of that file below {}", named.key),
-                    named.value.where);
+  std::error_code ec;
+  const fs::path folder = fs::absolute(from.path, ec).parent_path();
+  std::vector<fs::path> candidates{folder / path, path};
+  if (path.is_relative())
+    for (fs::path above = folder; above.has_relative_path(); above = above.parent_path())
+      candidates.push_back(above.parent_path() / path);
+  for (const fs::path& candidate : candidates)
+    if (fs::is_regular_file(candidate, ec)) {
+      const fs::path shown = candidate.lexically_proximate(fs::current_path(ec));
+      return read_file(kind + ":" +
+                       (from.path.starts_with('/') ? candidate.lexically_normal() : shown).string());
+    }
+  const bool known = path.string().find('$') == std::string::npos;
+  const std::string above = fs::path(from.path).parent_path().string();
+  throw usage_error(
+      known ? fmt::format("{} = {}: no such file in {}, a folder above it or the current directory",
+                          named.key, runfile::written(named.value), escaped(above.empty() ? "." : above, 200))
+            : fmt::format("{} = {}: the file does not say what this is", named.key,
+                          runfile::written(named.value)),
+      kind == "transformers"
+          ? fmt::format("correct the path, or write the keys of that file below {}", named.key)
+          : fmt::format("give the file too: --from {} {}:FILE; or remove the key", escaped(from.path, 200),
+                        kind),
+      named.value.where);
 }
 
 /// TrainingArguments may name a file with the keys of `fsdp_config`: they are read as if they were below it.
@@ -225,11 +252,26 @@ void add_fsdp_config(std::vector<File>& files) {
     const auto named = std::ranges::find_if(f.entries, [](const Entry& e) {
       return e.key == "fsdp_config" && e.value.kind == Value::Kind::kText && !e.value.text.empty();
     });
-    if (f.kind->read != read_training_arguments || named == f.entries.end()) continue;
+    const bool trainer = f.kind->read == read_training_arguments || f.kind->read == read_training_script;
+    if (!trainer || named == f.entries.end()) continue;
     File config = read_named_file(f, *named, "transformers");
     for (Entry& e : config.entries) e.key.insert(0, "fsdp_config.");
     std::ranges::move(config.entries, std::back_inserter(f.entries));
   }
+}
+
+/// The YAML of `accelerate launch --config_file`, unless the command line gives one.
+void add_accelerate(std::vector<File>& files) {
+  if (std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_accelerate; })) return;
+  std::vector<File> more;
+  for (const File& f : files) {
+    const bool script = f.kind->read == read_training_script || f.kind->read == read_llama_factory_script;
+    const auto named = std::ranges::find_if(f.entries, [](const Entry& e) {
+      return (e.key == "config_file" || e.key == "config-file") && e.value.kind == Value::Kind::kText;
+    });
+    if (script && named != f.entries.end()) more.push_back(read_named_file(f, *named, "accelerate"));
+  }
+  std::ranges::move(more, std::back_inserter(files));
 }
 
 /// A table `deepspeed:` inside a file, as a file of its own.
@@ -262,6 +304,7 @@ void add_deepspeed(std::vector<File>& files) {
 
 JobFiles::JobFiles(const std::vector<std::string>& arguments) {
   for (const std::string& a : arguments) files_.push_back(read_file(a));
+  add_accelerate(files_);
   add_deepspeed(files_);
   add_fsdp_config(files_);
   std::ranges::stable_sort(files_, {}, &File::kind);  // kinds() are in one array, in the order of reading

@@ -44,15 +44,33 @@ void set_modules_to_save(Job& job, const runfile::Entry& from);
 /// "paged_adamw_8bit".
 void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);
 
+/// Keys that scripts around the Trainer add to TrainingArguments: open-instruct, FastChat, LLaVA, Qwen, the
+/// examples of PEFT, DeepSpeed-Chat. For their files and for their options.
+RuleSet training_script_rules();
+/// Sets the defaults of that script whose keys are among `entries`.
+void finish_training_script(Job& job, const Entries& entries);
+/// mixed_precision of accelerate, which TrainingArguments replace.
+void set_accelerate_precision(Job& job, const runfile::Entry& from);
+/// Options of torchrun, deepspeed and accelerate launch.
+RuleSet launcher_rules();
+/// The entries of a script with their names as argparse stores them. Options of launchers whose value the
+/// script does not say are reported, and left out.
+Entries script_options(const Entries& entries, Job& job);
+/// Sets what the options of launchers mean together.
+void finish_launcher(Job& job);
+
 /// Sets the types of a run with the precision of `job` under DeepSpeed: master weights in f32.
 void finish_deepspeed(Job& job);
 
 void read_peft(const Entries& entries, Job& job);                // adapter_config.json
 void read_training_arguments(const Entries& entries, Job& job);  // transformers, TRL
+/// The same from the options of a shell script that starts training.
+void read_training_script(const Entries& entries, Job& job);
 void read_accelerate(const Entries& entries, Job& job);
 void read_deepspeed(const Entries& entries, Job& job);
 void read_axolotl(const Entries& entries, Job& job);
 void read_llama_factory(const Entries& entries, Job& job);
+void read_llama_factory_script(const Entries& entries, Job& job);
 /// A key that only format v1 of LLaMA-Factory has; null in a file of the other format.
 const runfile::Entry* llama_factory_v1(const Entries& entries);
 void read_llama_factory_v1(const Entries& entries, Job& job);

@@ -208,6 +208,9 @@ void finish_deepspeed(Job& job) {
   // have the type of the weights (until 0.16: f32 for bf16 without ZeRO).
   const std::string narrow_type = type->value;
   job.erase("plan.weights"), job.erase("plan.master");
+  // The optimizer updates master weights, so its moments have their type, and not that of the model.
+  if (const Given* moments = job.find("plan.moments"); moments && moments->by_default)
+    job.erase("plan.moments");
   job.set_default("plan.weights", narrow_type, "default of DeepSpeed");
   if (const Given* narrow = job.find("@narrow_master")) {
     // Run files have no fp16 here; bf16 has its size.

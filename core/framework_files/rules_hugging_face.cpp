@@ -1,6 +1,7 @@
 // Jobs of transformers and TRL as JSON or YAML: TrainingArguments (shared_rules.cpp), SFTConfig and
 // ModelConfig of TRL (0.12 to 1.16), and the YAML of `accelerate config` (1.15).
 #include <algorithm>
+#include <array>
 
 #include "core/framework_files/rules.hpp"
 
@@ -26,6 +27,28 @@ void trainer_type(Job& job, const Entry& e) {
 // report.
 constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
 
+/// Losses of SFT; those of the other trainers are read as another training method.
+void trl_loss(Job& job, const Entry& e) {
+  constexpr std::array kOther{"sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair",
+                              "sppo_hard", "aot", "aot_pair", "aot_unpaired", "discopop", "apo_zero",
+                              "apo_down", "apo_zero_unpaired", "sigmoid_norm", "sft", "kto", "bco", "simpo",
+                              "alphapo", "grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo",
+                              // open-instruct's names of losses of DPO
+                              "dpo", "dpo_norm", "wpo"};
+  const std::vector<std::string> names = texts_of(e);
+  for (const std::string& name : names) {
+    if (name == "nll" || name == "dft") continue;
+    if (name == "chunked_nll") {
+      job.set("plan.cross_entropy", "fused", e);
+    } else if (std::ranges::find(kOther, name) != kOther.end()) {
+      job.not_modelled = kOtherTrainer;
+      job.needs_more = true;
+    } else {
+      reject_value(e, "a loss of TRL: nll, dft, chunked_nll, or one of DPO or GRPO");
+    }
+  }
+}
+
 constexpr Rule kTrl[] = {
     // SFTConfig: max_seq_length before 0.16, max_length since.
     {"max_length", Use::kCopy, "data.seq_len"},
@@ -42,7 +65,7 @@ constexpr Rule kTrl[] = {
     {"config_overrides", Use::kNotModelled, "", "fields of the model"},
     {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
     // nll is computed from chunks too since 1.7; plain is the upper bound for all versions.
-    {"loss_type", Use::kChoice, "plan.cross_entropy", "nll=|dft=|chunked_nll=fused"},
+    {"loss_type", Use::kCustom, "plan.cross_entropy", "", trl_loss},
     // ModelConfig and ScriptArguments, which the scripts of TRL read from the same file.
     {"use_peft", Use::kWhenTrue, "@peft", "true"},
     {"lora_r", Use::kCopy, "lora.rank"},
@@ -119,7 +142,9 @@ const Entry* key_of_trl(const Entries& entries) {
   const auto named = [&](const char* key) {
     return std::ranges::find_if(entries, [&](const Entry& e) { return e.key == key; });
   };
-  if (named("max_seq_length") != entries.end()) return nullptr;
+  // The example scripts of transformers have a dataset_name too, and open-instruct a packing.
+  for (const char* key : {"max_seq_length", "block_size", "with_tracking", "dataset_mixer_list"})
+    if (named(key) != entries.end()) return nullptr;
   for (const char* key : kKeys)
     if (const auto found = named(key); found != entries.end()) return &*found;
   return nullptr;
@@ -172,26 +197,12 @@ void trainer_loaded_type(Job& job, bool trl) {
   job.erase("@peft"), job.erase("@loaded");
 }
 
-/// TrainingArguments replace what accelerate says about precision.
-void accelerate_precision(Job& job, const Entry& e) {
-  const std::string word = text_of(e);
-  if (word == "no") return job.set_default("train.precision", "fp32", e);
-  if (word != "bf16" && word != "fp16" && word != "fp8") reject_value(e, "bf16, fp16, fp8 or no");
-  if (word == "fp8") job.not_modelled = "8-bit products, planned in bf16";
-  job.set_default(kMixed, word, e);
-  // The types of autocast: f32 weights that operators cast.
-  if (job.find("train.precision")) return;
-  job.set_default("train.precision", word == "fp8" ? "bf16" : word, e);
-  job.set_default("plan.weights", "fp32", e);
-  job.set_default("plan.master", "none", e);
-}
-
 void accelerate_distribution(Job& job, const Entry& e) { job.set("@distributed", text_of(e), e); }
 
 constexpr Rule kAccelerate[] = {
     {"num_processes", Use::kCopy, kRanks},
     {"distributed_type", Use::kCustom, "", "", accelerate_distribution},
-    {"mixed_precision", Use::kCustom, "train.precision", "", accelerate_precision},
+    {"mixed_precision", Use::kCustom, "train.precision", "", set_accelerate_precision},
     {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
     {"parallelism_config.parallelism_config_tp_size", Use::kCopy, "parallel.tensor"},
     {"parallelism_config.parallelism_config_cp_size", Use::kCopy, "parallel.context"},
@@ -229,27 +240,57 @@ constexpr Rule kAccelerateMegatron[] = {
     {"*", Use::kNotModelled, "", "Megatron-LM under accelerate"},
 };
 
-}  // namespace
-
-void read_training_arguments(const Entries& entries, Job& job) {
+/// `script`: the options of a shell script, which has those of a launcher too.
+void read_trainer(const Entries& entries, Job& job, bool script) {
   job.framework = "transformers";
   apply_rules({{kBitsAndBytes, kBitsAndBytesWithoutEffect, "model_init_kwargs.quantization_config."},
                {kBitsAndBytes, kBitsAndBytesWithoutEffect, "quantization_config."},
+               training_script_rules(),
                {kTrl, kTrlWithoutEffect},
                fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),
-               training_arguments()},
+               training_arguments(),
+               script ? launcher_rules() : RuleSet{},
+               script ? fsdp_rules("fsdp_") : RuleSet{}},
               entries, job);
   const Given* fsdp = job.find(kFsdp);
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
   const bool trl = key_of_trl(entries);
   if (trl) set_trl_defaults(job);
+  finish_training_script(job, entries);
   trainer_loaded_type(job, trl);
   drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
+}
+
+}  // namespace
+
+void read_training_arguments(const Entries& entries, Job& job) { read_trainer(entries, job, false); }
+
+void read_training_script(const Entries& entries, Job& job) {
+  const Entries options = script_options(entries, job);
+  const bool file = std::ranges::any_of(options, [](const Entry& e) {
+    return e.key.starts_with("deepspeed") && e.value.kind == runfile::Value::Kind::kText;
+  });
+  read_trainer(options, job, true);
+  if (file) job.set_default("@deepspeed_file", "true", "the script");
+  finish_launcher(job);
+}
+
+void set_accelerate_precision(Job& job, const Entry& e) {
+  const std::string word = text_of(e);
+  if (word == "no") return job.set_default("train.precision", "fp32", e);
+  if (word != "bf16" && word != "fp16" && word != "fp8") reject_value(e, "bf16, fp16, fp8 or no");
+  if (word == "fp8") job.not_modelled = "8-bit products, planned in bf16";
+  job.set_default(kMixed, word, e);
+  // The types of autocast: f32 weights that operators cast.
+  if (job.find("train.precision")) return;
+  job.set_default("train.precision", word == "fp8" ? "bf16" : word, e);
+  job.set_default("plan.weights", "fp32", e);
+  job.set_default("plan.master", "none", e);
 }
 
 void read_accelerate(const Entries& entries, Job& job) {

@@ -147,15 +147,13 @@ void factory_adapters(Job& job) {
   job.erase("plan.weights"), job.erase("plan.master");
 }
 
-}  // namespace
-
-void read_llama_factory(const Entries& entries, Job& job) {
-  job.framework = "llama-factory";
-  if (llama_factory_v1(entries)) return read_llama_factory_v1(entries, job);
+/// `launcher`: rules for the options of the program that starts a script.
+void read_factory(const Entries& entries, Job& job, const RuleSet& launcher) {
   apply_rules({{kLlamaFactory, kLlamaFactoryWithoutEffect},
                fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),
-               training_arguments()},
+               training_arguments(),
+               launcher},
               entries, job);
   const Given* fsdp = job.find(kFsdp);
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
@@ -185,6 +183,20 @@ void read_llama_factory(const Entries& entries, Job& job) {
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("train.recompute", "full", "default of LLaMA-Factory");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
+}
+
+}  // namespace
+
+void read_llama_factory(const Entries& entries, Job& job) {
+  job.framework = "llama-factory";
+  if (llama_factory_v1(entries)) return read_llama_factory_v1(entries, job);
+  read_factory(entries, job, {});
+}
+
+void read_llama_factory_script(const Entries& entries, Job& job) {
+  job.framework = "llama-factory";
+  read_factory(script_options(entries, job), job, launcher_rules());
+  finish_launcher(job);
 }
 
 }  // namespace trainhost::framework_files

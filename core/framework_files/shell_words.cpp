@@ -58,6 +58,13 @@ class WordReader {
     } else if (c == ' ' || c == '\t' || c == '\r') {
       end_word();
     } else if (c == '(' || c == ')') {
+      // A pattern of `case`: "-m | --model )". It is no command, and what follows it is one.
+      if (c == ')' && parentheses_ == 0) {
+        end_word();
+        while (!words_.empty() && !words_.back().begins_command) words_.pop_back();
+        if (!words_.empty()) words_.pop_back();
+        command_ = true;
+      }
       // NAME=( WORD... ): the words inside begin no commands, also on lines of their own.
       parentheses_ += c == '(' ? 1 : parentheses_ > 0 ? -1 : 0;
       if (c == '(') add(c);
@@ -194,6 +201,9 @@ void assign(const std::vector<Word>& words, std::size_t i, Variables& variables)
   const bool defaulted = value.starts_with(own) && value.ends_with("}") && value.size() > own.size() + 1 &&
                          std::string_view(":-=").find(value[own.size()]) != std::string_view::npos;
   if (defaulted || value.find("$((") != value.npos) value = expanded(value, variables);
+  // NAME=$1, where a script reads its own options: it has none here, so an earlier value stays.
+  const bool positional = value.size() == 2 && value[0] == '$' && value[1] >= '1' && value[1] <= '9';
+  if (positional && variables.contains(name)) return;
   variables[name] = append ? variables[name] + " " + value : value;
 }
 

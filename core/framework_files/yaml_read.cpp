@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "core/base/text.hpp"
 
@@ -90,15 +90,19 @@ class Flattener {
   }
 
   void add_map(const YAML::Node& n, const std::string& key, int depth) {
-    // yaml-cpp keeps both of two equal keys, PyYAML the last one: neither is what the author meant.
-    std::set<std::string> seen;
+    // yaml-cpp keeps both of two equal keys, PyYAML the last one: with two values neither is what the author
+    // meant.
+    std::map<std::string, YAML::Node> seen;
     for (const auto& member : n) {
       const Where where = position(member.first.Mark(), name_);
       if (!member.first.IsScalar()) throw usage_error("a key is not a word", {}, where);
       const std::string& word = member.first.Scalar();
-      if (!seen.insert(word).second)
-        throw usage_error(fmt::format("'{}' is given twice", escaped(word, 80)), "remove one of the two",
-                          where);
+      if (const auto [first, is_new] = seen.emplace(word, member.second); !is_new) {
+        const YAML::Node &a = first->second, &b = member.second;
+        if (a.IsScalar() && b.IsScalar() && a.Scalar() == b.Scalar()) continue;
+        throw usage_error(fmt::format("'{}' is given twice, with two values", escaped(word, 80)),
+                          "remove one of the two", where);
+      }
       add(member.second, key.empty() ? word : key + "." + word, where, depth + 1);
     }
   }

@@ -123,13 +123,15 @@ BOOST_AUTO_TEST_CASE(empty_tables_are_keys_too) {
 
 BOOST_AUTO_TEST_CASE(text_that_is_not_a_configuration_is_an_error_with_a_position) {
   BOOST_TEST(error_of("a.yaml", "a: [1\nb: 2\n").starts_with("a.yaml:2: this is neither YAML nor JSON: "));
-  BOOST_TEST(error_of("a.yaml", "a: 1\na: 2\n") == "a.yaml:2: 'a' is given twice (remove one of the two)");
+  BOOST_TEST(error_of("a.yaml", "a: 1\na: 2\n") ==
+             "a.yaml:2: 'a' is given twice, with two values (remove one of the two)");
+  BOOST_TEST(shown(read_yaml("a: 1\nb: 2\na: 1\n", "f")) == "a=1@1:4;b=2@2:4;");
   BOOST_TEST(error_of("a.yaml", "- 1\n- 2\n") ==
              "a.yaml:1: the file does not contain keys and values (expected YAML or JSON: key: value)");
   BOOST_TEST(error_of("a.yaml", "").starts_with("a.yaml:1: the file does not contain keys and values"));
   BOOST_TEST(error_of("a.toml", "x = = 1\n").starts_with("a.toml:1: "));
   BOOST_TEST(error_of("a.sh", "echo hello\n")
-                 .starts_with("a.sh:1: the file sets no key (expected the configuration"));
+                 .starts_with("a.sh:1: no option of this script is one of a training run that --from knows"));
 }
 
 BOOST_AUTO_TEST_CASE(a_file_of_no_known_kind_is_an_error_that_lists_the_kinds) {

@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(a_named_file_that_is_missing_is_an_error_with_file_line_and
       write(folder.path() / "t.yaml", "per_device_train_batch_size: 2\ndeepspeed: ds/z2.json\n");
   BOOST_CHECK_EXCEPTION(read_files({job}, kGiven), Error, [&](const Error& e) {
     BOOST_TEST(e.what() == "deepspeed = \"ds/z2.json\": no such file in " + folder.path().string() +
-                               " or in the current directory");
+                               ", a folder above it or the current directory");
     BOOST_TEST(e.hint() == "give the file too: --from " + job + " deepspeed:FILE; or remove the key");
     return e.where().file == job && e.where().line == 2;
   });

@@ -1,0 +1,217 @@
+// core/framework_files: shell scripts that start training by transformers, LLaMA-Factory and scripts around
+// the Trainer, with the options of torchrun, deepspeed and accelerate launch.
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+
+#include "tests/core/framework_files/settings_of.hpp"
+
+using namespace trainhost;
+using framework_files::read_files;
+using runfile::KeyUse;
+using testing::by_key;
+using testing::error_of;
+using testing::fate;
+using testing::Folder;
+using testing::read_text;
+using testing::settings;
+using testing::value;
+
+namespace {
+
+std::string write_below(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+  return path.string();
+}
+
+const std::string kTrainer =
+    "--model_name_or_path Qwen/Qwen2.5-0.5B --per_device_train_batch_size 4 --model_max_length 1024";
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(framework_files_scripts)
+
+BOOST_AUTO_TEST_CASE(options_of_a_script_are_training_arguments) {
+  const auto s = settings(
+      "t.sh",
+      "#!/bin/bash\nGPUS=4\ntorchrun --nproc_per_node=$GPUS --master_port=20001 train.py \\\n"
+      "  --model_name_or_path Qwen/Qwen2.5-0.5B --bf16 True --tf32 True \\\n"
+      "  --per-device-train-batch-size 2 --gradient_accumulation_steps 16 \\\n"
+      "  --fsdp \"full_shard auto_wrap\" --fsdp_transformer_layer_cls_to_wrap 'Qwen2DecoderLayer' \\\n"
+      "  --model_max_length 2048 --gradient_checkpointing True --lazy_preprocess False\n");
+  BOOST_TEST(s.at("plan.framework") == "transformers");
+  BOOST_TEST(s.at("model.preset") == "qwen2.5-0.5b @4");
+  BOOST_TEST(s.at("parallel.data") == "4 @3");
+  BOOST_TEST(s.at("parallel.zero") == "3 @6");
+  BOOST_TEST(s.at("train.micro_batch") == "2 @5");
+  BOOST_TEST(s.at("train.grad_accum") == "16 @5");
+  BOOST_TEST(s.at("train.precision") == "bf16 @4");
+  BOOST_TEST(s.at("train.recompute") == "full @7");
+  BOOST_TEST(s.at("data.seq_len") == "2048 @7");
+}
+
+BOOST_AUTO_TEST_CASE(a_script_of_llama_factory_is_told_by_its_options) {
+  const auto s =
+      settings("f.sh",
+               "llamafactory-cli train --stage sft --finetuning_type lora --template qwen \\\n"
+               "  --model_name_or_path Qwen/Qwen2.5-0.5B --lora_target all --cutoff_len 512 --bf16\n");
+  BOOST_TEST(s.at("plan.framework") == "llama-factory");
+  BOOST_TEST(s.at("data.seq_len") == "512 @2");
+  BOOST_TEST(value(s, "lora.targets") == "all-linear");
+  // Options of the launcher belong to the script too.
+  BOOST_TEST(
+      settings("f.sh",
+               "torchrun --nproc_per_node 2 src/train.py --finetuning_type full --model_name_or_path gpt2\n")
+          .at("parallel.data") == "2 @1");
+}
+
+BOOST_AUTO_TEST_CASE(files_that_a_script_names_are_read_from_a_folder_above_it) {
+  const Folder folder;
+  write_below(folder.path() / "scripts/zero3.json",
+              R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})");
+  const std::string job =
+      write_below(folder.path() / "scripts/v1/t.sh",
+                  "deepspeed --num_gpus 8 train.py --deepspeed ./scripts/zero3.json " + kTrainer + "\n");
+  auto s = by_key(read_files({job}, {}));
+  BOOST_TEST(s.at("plan.framework") == "deepspeed");
+  BOOST_TEST(s.at("parallel.zero") == "3 @1");
+  BOOST_TEST(s.at("parallel.data") == "8 @1");
+  write_below(
+      folder.path() / "cfg/fsdp.yaml",
+      "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n");
+  const std::string other =
+      write_below(folder.path() / "run/t.sh",
+                  "accelerate launch --config_file \"cfg/fsdp.yaml\" train.py " + kTrainer + "\n");
+  s = by_key(read_files({other}, {}));
+  BOOST_TEST(s.at("parallel.data") == "2 @2");
+  BOOST_TEST(value(s, "plan.fsdp_version") == "2");
+}
+
+BOOST_AUTO_TEST_CASE(accelerate_launch_switches_deepspeed_on) {
+  const std::string launch =
+      "accelerate launch --mixed_precision bf16 --num_processes 2 --use_deepspeed train.py ";
+  auto s = settings("a.sh", launch + kTrainer + "\n");
+  BOOST_TEST(s.at("plan.framework") == "deepspeed");
+  BOOST_TEST(s.at("parallel.zero") == "2");
+  BOOST_TEST(s.at("plan.weights") == "bf16");
+  BOOST_TEST(s.at("plan.master") == "fp32");
+  s = settings("a.sh", "accelerate launch --use_fsdp --num_processes 2 --fsdp_offload_params true train.py " +
+                           kTrainer + "\n");
+  BOOST_TEST(value(s, "parallel.zero") == "3");
+  BOOST_TEST(value(s, "plan.offload_weights") == "cpu");
+}
+
+BOOST_AUTO_TEST_CASE(a_number_of_devices_that_the_script_does_not_say_is_asked_for_where_it_matters) {
+  const std::string unknown = "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) train.py " + kTrainer;
+  BOOST_TEST(value(settings("t.sh", unknown + "\n"), "parallel.data") == "");
+  const auto [use, note] = fate("t.sh", unknown + "\n", "nproc_per_node");
+  BOOST_TEST((use == KeyUse::kNotModelled));
+  BOOST_TEST(note == "the script does not say how many");
+  BOOST_TEST(error_of("t.sh", unknown + " --fsdp full_shard\n").find("--set parallel.data=8") !=
+             std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(adapters_of_known_scripts_have_their_defaults) {
+  // FastChat: always, on q and v; 4 bits with q_lora.
+  auto s = settings("t.sh", "deepspeed train_lora.py --q_lora True --bf16 True " + kTrainer + "\n");
+  BOOST_TEST(s.at("lora.rank") == "8");
+  BOOST_TEST(s.at("lora.targets") == R"(["q_proj", "v_proj"])");
+  BOOST_TEST(s.at("lora.base") == "nf4 @1");
+  // LLaVA: all linear layers, where lora_enable says so.
+  s = settings("t.sh",
+               "deepspeed t.py --lora_enable True --lora_r 128 --bits 4 --bf16 True " + kTrainer + "\n");
+  BOOST_TEST(s.at("lora.rank") == "128 @1");
+  BOOST_TEST(s.at("lora.targets") == "all-linear");
+  BOOST_TEST(s.at("lora.double_quant") == "true");
+  BOOST_TEST(value(settings("t.sh", "deepspeed t.py --lora_r 128 " + kTrainer + "\n"), "lora.rank") == "");
+  // The example of PEFT, with TRL.
+  s = settings("t.sh",
+               "python train.py --model_name_or_path gpt2 --max_length 512 --use_peft_lora True --lora_r 8 "
+               "--lora_target_modules all-linear --use_4bit_quantization True --use_nested_quant True\n");
+  BOOST_TEST(s.at("lora.targets") == "all-linear @1");
+  BOOST_TEST(s.at("lora.base") == "nf4 @1");
+  BOOST_TEST(s.at("lora.double_quant") == "true @1");
+}
+
+BOOST_AUTO_TEST_CASE(open_instruct_loads_models_in_bf16) {
+  const std::string job =
+      "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_seq_length: 4096\nwith_tracking: true\n"
+      "dataset_mixer:\n  a/b: 1.0\nper_device_train_batch_size: 1\n";
+  auto s = settings("o.yaml", job);
+  BOOST_TEST(s.at("train.precision") == "bf16");
+  BOOST_TEST(s.at("plan.weights") == "bf16");
+  BOOST_TEST(s.at("plan.master") == "none");
+  BOOST_TEST((fate("o.yaml", job, "dataset_mixer.a/b").first == KeyUse::kWithoutEffect));
+  s = settings("o.yaml", job + "use_qlora: true\nlora_rank: 32\n");
+  BOOST_TEST(s.at("lora.rank") == "32 @8");
+  BOOST_TEST(s.at("lora.base") == "nf4 @7");
+}
+
+BOOST_AUTO_TEST_CASE(deepspeed_chat_has_its_own_defaults) {
+  const std::string job =
+      "deepspeed main.py --data_split 2,4,4 --model_name_or_path facebook/opt-1.3b --zero_stage 2 --offload ";
+  auto s = settings("t.sh", job + "--deepspeed\n", {{"parallel.data", "8", ""}});
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
+  BOOST_TEST(value(s, "plan.offload_weights") == "");
+  BOOST_TEST(s.at("train.precision") == "fp16");
+  BOOST_TEST(s.at("data.seq_len") == "512");
+  BOOST_TEST(s.at("train.micro_batch") == "16");
+  const auto [use, note] = fate("t.sh", job + "--lora_dim 128\n", "lora_dim", {{"parallel.data", "8", ""}});
+  BOOST_TEST(note.empty(), note);  // the key was read; that the weights are trained too is a line of its own
+  BOOST_TEST(
+      value(settings("t.sh", job + "--lora_dim 128 --only_optimize_lora\n", {{"parallel.data", "8", ""}}),
+            "lora.rank") == "128");
+}
+
+BOOST_AUTO_TEST_CASE(moments_under_deepspeed_have_the_type_of_master_weights) {
+  const Folder folder;
+  const std::string job =
+      write_below(folder.path() / "t.yaml",
+                  "model_name_or_path: gpt2\nmax_seq_length: 512\nbf16: true\ndtype: bfloat16\n");
+  const std::string zero = write_below(folder.path() / "z.json", R"({"bf16": {"enabled": true},
+    "zero_optimization": {"stage": 3}})");
+  BOOST_TEST(value(by_key(read_files({job}, {})), "plan.moments") == "bf16");
+  const auto s = by_key(read_files({job, zero}, {{"parallel.data", "8", ""}}));
+  BOOST_TEST(value(s, "plan.master") == "fp32");
+  BOOST_TEST(value(s, "plan.moments") == "");
+}
+
+BOOST_AUTO_TEST_CASE(losses_of_other_trainers_are_another_method) {
+  const std::string job = "model_name_or_path: gpt2\nmax_length: 512\nbf16: true\nloss_type: ";
+  for (const char* loss : {"sigmoid", "ipo", "dr_grpo", "[sigmoid, bco_pair]"})
+    BOOST_TEST((fate("t.yaml", job + loss + "\n", "loss_type").first == KeyUse::kNotModelled), loss);
+  BOOST_TEST((fate("t.yaml", job + "nll\n", "loss_type").first == KeyUse::kUsed));
+  BOOST_TEST(
+      error_of("t.yaml", job + "sigmoidal\n").find("loss_type = \"sigmoidal\": expected a loss of TRL") !=
+      std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
+  BOOST_TEST(error_of("t.sh", "swift sft --model Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
+                 .starts_with("t.sh:1: this script starts ms-swift, whose options --from does not know"));
+  BOOST_TEST(error_of("t.sh", "accelerate launch --num_processes 2 src/train.py jobs/sft.yaml\n") ==
+             "t.sh:1: this script has no options of a training run, but names files that may have them (give "
+             "those: --from jobs/sft.yaml)");
+  BOOST_TEST(error_of("t.sh", "python serve.py --port 80\n")
+                 .starts_with("t.sh:1: no option of this script is one of a training run"));
+}
+
+BOOST_AUTO_TEST_CASE(options_that_a_script_reads_itself_do_not_replace_its_values) {
+  const std::string job =
+      "MODEL=\"Qwen/Qwen2.5-0.5B\"\nwhile [[ \"$1\" != \"\" ]]; do\n  case $1 in\n    -m | --model )\n"
+      "      shift\n      MODEL=$1\n      ;;\n  esac\ndone\npython t.py --model_name_or_path $MODEL "
+      "--model_max_length 8\n";
+  const auto s = read_text("t.sh", job);
+  BOOST_TEST(by_key(s).at("model.preset") == "qwen2.5-0.5b @10");
+  for (const runfile::FileKey& k : s.keys) BOOST_TEST(k.key != "model");
+}
+
+BOOST_AUTO_TEST_CASE(everything_that_is_missing_is_asked_for_at_once) {
+  BOOST_TEST(
+      error_of("t.yaml", "per_device_train_batch_size: 1\nfsdp: full_shard\n")
+          .find("add --model=PRESET or --model=config.json; also needed: --set data.seq_len=2048 --set "
+                "parallel.data=8") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
