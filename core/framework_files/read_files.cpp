@@ -156,19 +156,34 @@ class Finish {
     job_.set_default("train.micro_batch", std::to_string(count_of(*global) / ranks), *global);
   }
 
+  [[noreturn]] static void reject_model(const Given& named) {
+    const std::string near = preset_in(named.value);
+    throw usage_error(
+        fmt::format("{} = {}: neither a built-in model nor a folder with a config.json", named.key,
+                    escaped(named.value, 80)),
+        near.empty()
+            ? "add --model=config.json with the model's file, or --model=PRESET with a similar model of "
+              "`trainhost models`"
+            : fmt::format("add --model=config.json with the model's file, or --model={} if it has the "
+                          "sizes of that one",
+                          near),
+        named.where);
+  }
+
   void set_model(const Given& named) {
     std::error_code ec;
     // A path that exists wins over a preset of that name.
     const fs::path path = runfile::resolve_path(named.value, fs::current_path());
     const bool file = fs::is_regular_file(path, ec), folder = fs::is_regular_file(path / "config.json", ec);
-    const std::string preset = file || folder ? "" : preset_of(named.value);
-    if (!file && !folder && preset.empty())
-      throw usage_error(
-          fmt::format("{} = {}: neither a built-in model nor a folder with a config.json", named.key,
-                      escaped(named.value, 80)),
-          "add --model=config.json with the model's file, or --model=PRESET with a similar model of "
-          "`trainhost models`",
-          named.where);
+    std::string preset = file || folder ? "" : preset_of(named.value);
+    if (const std::string text = preset.empty() && !file && !folder ? text_model_of(named.value) : "";
+        !text.empty()) {
+      preset = text;
+      job_.keys.push_back(
+          {named.key, named.value, named.where, runfile::KeyUse::kNotModelled,
+           "its vision encoder is left out, and images count by their tokens; planned as " + text, true});
+    }
+    if (!file && !folder && preset.empty()) reject_model(named);
     job_.set_default(preset.empty() ? "model.config" : "model.preset",
                      preset.empty() ? path.string() : preset, named);
     set_stored_type(named);
@@ -181,10 +196,9 @@ class Finish {
     const Given* base = job_.find("lora.base");
     if (!is_stored_in_nf4(from.value) || !job_.find("lora.rank")) return;
     if (base && job_.options.contains("lora.base")) return;
-    if (is_stored_in_parts_of_nf4(from.value))
-      job_.keys.push_back({from.key, from.value, from.where, runfile::KeyUse::kNotModelled,
-                           "Unsloth stores some of its matrices in 16 bits; planned with all in 4 bits",
-                           true});
+    if (const std::string_view note = note_on_stored_type(from.value); !note.empty())
+      job_.keys.push_back(
+          {from.key, from.value, from.where, runfile::KeyUse::kNotModelled, std::string(note), true});
     if (base && base->value == "nf4") return;
     job_.erase("lora.base");
     job_.set_default("lora.base", "nf4", from);

@@ -25,9 +25,18 @@ struct Row {
 #define LAYERS_OF_GRANITE_4 MAMBA MAMBA MAMBA MAMBA MAMBA ATTENTION NINE_MAMBA ATTENTION NINE_MAMBA ATTENTION \
   NINE_MAMBA ATTENTION MAMBA MAMBA MAMBA "\"mamba\""
 constexpr Row kRows[] = {
+    {"aya-23-8b", "cohere",
+     "vocab_size 256000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 14336, use_qk_norm false, attention_bias false, max_position_embeddings 8192,"
+     "tie_word_embeddings true"},
+    {"baichuan2-13b", "baichuan",
+     "vocab_size 125696, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, intermediate_size 13696,"
+     "max_position_embeddings 4096, tie_word_embeddings false"},
     {"baichuan2-7b", "baichuan",
      "vocab_size 125696, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, intermediate_size 11008,"
      "max_position_embeddings 4096, tie_word_embeddings false"},
+    {"cerebras-gpt-1.3b", "gpt2", "vocab_size 50257, n_embd 2048, n_layer 24, n_head 16, n_positions 2048"},
+    {"cerebras-gpt-111m", "gpt2", "vocab_size 50257, n_embd 768, n_layer 10, n_head 12, n_positions 2048"},
     {"command-r-35b", "cohere",
      "vocab_size 256000, hidden_size 8192, num_hidden_layers 40, num_attention_heads 64, num_key_value_heads 64,"
      "intermediate_size 22528, use_qk_norm false, attention_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
@@ -56,6 +65,7 @@ constexpr Row kRows[] = {
      "moe_intermediate_size 2048, n_routed_experts 256, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3,"
      "moe_layer_freq 1, topk_method \"noaux_tc\", num_nextn_predict_layers 1, attention_bias false,"
      "max_position_embeddings 163840, tie_word_embeddings false"},
+    {"distilgpt2", "gpt2", "vocab_size 50257, n_embd 768, n_layer 6, n_head 12, n_positions 1024"},
     {"ernie-4.5-0.3b", "ernie4_5",
      "vocab_size 103424, hidden_size 1024, num_hidden_layers 18, num_attention_heads 16, num_key_value_heads 2, head_dim 128,"
      "intermediate_size 3072, use_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
@@ -63,6 +73,9 @@ constexpr Row kRows[] = {
      "vocab_size 103424, hidden_size 2560, num_hidden_layers 28, num_attention_heads 20, num_key_value_heads 4,"
      "intermediate_size 12288, moe_intermediate_size 1536, moe_num_experts 64, moe_k 6, moe_num_shared_experts 2,"
      "moe_layer_start_index 1, moe_layer_interval 1, use_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
+    {"falcon-40b", "falcon",
+     "vocab_size 65024, hidden_size 8192, num_hidden_layers 60, num_attention_heads 128, num_kv_heads 8,"
+     "multi_query true, parallel_attn true, new_decoder_architecture true, bias false, alibi false"},
     {"falcon-7b", "falcon",
      "vocab_size 65024, hidden_size 4544, num_hidden_layers 32, num_attention_heads 71, multi_query true, parallel_attn true,"
      "new_decoder_architecture false, bias false, alibi false"},
@@ -119,6 +132,10 @@ constexpr Row kRows[] = {
     {"gemma-7b", "gemma",
      "vocab_size 256000, hidden_size 3072, num_hidden_layers 28, num_attention_heads 16, num_key_value_heads 16, head_dim 256,"
      "intermediate_size 24576, attention_bias false, max_position_embeddings 8192"},
+    {"glm-4-32b-0414", "glm4",
+     "vocab_size 151552, hidden_size 6144, num_hidden_layers 61, num_attention_heads 48, num_key_value_heads 2,"
+     "head_dim 128, intermediate_size 23040, attention_bias false, max_position_embeddings 32768,"
+     "tie_word_embeddings false"},
     {"glm-4-9b", "glm",
      "vocab_size 151552, hidden_size 4096, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 2, head_dim 128,"
      "intermediate_size 13696, attention_bias true, max_position_embeddings 131072, tie_word_embeddings false"},
@@ -154,9 +171,21 @@ constexpr Row kRows[] = {
      "vocab_size 49155, hidden_size 1024, num_hidden_layers 24, num_attention_heads 16, num_key_value_heads 8,"
      "intermediate_size 512, num_local_experts 32, num_experts_per_tok 8, attention_bias false, max_position_embeddings 131072,"
      "tie_word_embeddings true"},
+    {"granite-3.1-2b", "granite",
+     "vocab_size 49155, hidden_size 2048, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 8192, attention_bias false, mlp_bias false, max_position_embeddings 131072,"
+     "tie_word_embeddings true"},
     {"granite-3.1-3b-a800m", "granitemoe",
      "vocab_size 49155, hidden_size 1536, num_hidden_layers 32, num_attention_heads 24, num_key_value_heads 8,"
      "intermediate_size 512, num_local_experts 40, num_experts_per_tok 8, attention_bias false, max_position_embeddings 131072,"
+     "tie_word_embeddings true"},
+    {"granite-3.1-8b", "granite",
+     "vocab_size 49155, hidden_size 4096, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 12800, attention_bias false, mlp_bias false, max_position_embeddings 131072,"
+     "tie_word_embeddings true"},
+    {"granite-3.3-2b", "granite",
+     "vocab_size 49159, hidden_size 2048, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 8192, attention_bias false, mlp_bias false, max_position_embeddings 131072,"
      "tie_word_embeddings true"},
     {"granite-3.3-8b", "granite",
      "vocab_size 49159, hidden_size 4096, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 8,"
@@ -178,6 +207,9 @@ constexpr Row kRows[] = {
      "vocab_size 128167, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8, head_dim 128,"
      "intermediate_size 3072, num_experts 64, moe_topk 8, attention_bias false, max_position_embeddings 32768,"
      "tie_word_embeddings true"},
+    {"internlm2-20b", "internlm2",
+     "vocab_size 92544, hidden_size 6144, num_hidden_layers 48, num_attention_heads 48, num_key_value_heads 8,"
+     "intermediate_size 16384, bias false, max_position_embeddings 32768, tie_word_embeddings false"},
     {"internlm2-7b", "internlm2",
      "vocab_size 92544, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
      "intermediate_size 14336, bias false, max_position_embeddings 32768, tie_word_embeddings false"},
@@ -201,6 +233,14 @@ constexpr Row kRows[] = {
      "vocab_size 200064, hidden_size 3072, num_hidden_layers 62, num_attention_heads 48, num_key_value_heads 8, head_dim 128,"
      "intermediate_size 1536, num_local_experts 256, num_experts_per_tok 8, max_position_embeddings 196608,"
      "tie_word_embeddings false"},
+    {"ministral-3-14b", "ministral3",
+     "vocab_size 131072, hidden_size 5120, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 8,"
+     "head_dim 128, intermediate_size 16384, sliding_window null, max_position_embeddings 262144,"
+     "tie_word_embeddings false"},
+    {"ministral-3-3b", "ministral3",
+     "vocab_size 131072, hidden_size 3072, num_hidden_layers 26, num_attention_heads 32, num_key_value_heads 8,"
+     "head_dim 128, intermediate_size 9216, sliding_window null, max_position_embeddings 262144,"
+     "tie_word_embeddings true"},
     {"ministral-3-8b", "ministral3",
      "vocab_size 131072, hidden_size 4096, num_hidden_layers 34, num_attention_heads 32, num_key_value_heads 8, head_dim 128,"
      "intermediate_size 14336, sliding_window null, max_position_embeddings 262144, tie_word_embeddings false"},
@@ -241,6 +281,9 @@ constexpr Row kRows[] = {
      "hybrid_override_pattern \"M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-\", mamba_num_heads 128,"
      "mamba_head_dim 80, n_groups 8, ssm_state_size 128, conv_kernel 4, chunk_size 128, use_conv_bias true,"
      "intermediate_size 15680, mlp_bias false, max_position_embeddings 131072, tie_word_embeddings false"},
+    {"olmo-1b", "olmo",
+     "vocab_size 50304, hidden_size 2048, num_hidden_layers 16, num_attention_heads 16, num_key_value_heads 16,"
+     "intermediate_size 8192, attention_bias false, max_position_embeddings 2048, tie_word_embeddings true"},
     {"olmo-2-13b", "olmo2",
      "vocab_size 100352, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, num_key_value_heads 40,"
      "intermediate_size 13824, max_position_embeddings 4096, tie_word_embeddings false"},
@@ -274,9 +317,18 @@ constexpr Row kRows[] = {
     {"opt-2.7b", "opt",
      "vocab_size 50272, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, ffn_dim 10240, word_embed_proj_dim 2560,"
      "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"opt-30b", "opt",
+     "vocab_size 50272, hidden_size 7168, num_hidden_layers 48, num_attention_heads 56, ffn_dim 28672,"
+     "word_embed_proj_dim 7168, do_layer_norm_before true, max_position_embeddings 2048"},
+    {"opt-350m", "opt",
+     "vocab_size 50272, hidden_size 1024, num_hidden_layers 24, num_attention_heads 16, ffn_dim 4096,"
+     "word_embed_proj_dim 512, do_layer_norm_before false, max_position_embeddings 2048"},
     {"opt-6.7b", "opt",
      "vocab_size 50272, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, ffn_dim 16384, word_embed_proj_dim 4096,"
      "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"opt-66b", "opt",
+     "vocab_size 50272, hidden_size 9216, num_hidden_layers 64, num_attention_heads 72, ffn_dim 36864,"
+     "word_embed_proj_dim 9216, do_layer_norm_before true, max_position_embeddings 2048"},
     {"phi-1.5", "phi",
      "vocab_size 51200, hidden_size 2048, num_hidden_layers 24, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 8192, qk_layernorm false, max_position_embeddings 2048, tie_word_embeddings false"},
@@ -308,6 +360,9 @@ constexpr Row kRows[] = {
     {"pythia-12b", "gpt_neox",
      "vocab_size 50688, hidden_size 5120, num_hidden_layers 36, num_attention_heads 40, intermediate_size 20480,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-14m", "gpt_neox",
+     "vocab_size 50304, hidden_size 128, num_hidden_layers 6, num_attention_heads 4, intermediate_size 512,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
     {"pythia-160m", "gpt_neox",
      "vocab_size 50304, hidden_size 768, num_hidden_layers 12, num_attention_heads 12, intermediate_size 3072,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
@@ -317,17 +372,27 @@ constexpr Row kRows[] = {
     {"pythia-2.8b", "gpt_neox",
      "vocab_size 50304, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, intermediate_size 10240,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-31m", "gpt_neox",
+     "vocab_size 50304, hidden_size 256, num_hidden_layers 6, num_attention_heads 8, intermediate_size 1024,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
     {"pythia-410m", "gpt_neox",
      "vocab_size 50304, hidden_size 1024, num_hidden_layers 24, num_attention_heads 16, intermediate_size 4096,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
     {"pythia-6.9b", "gpt_neox",
      "vocab_size 50432, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, intermediate_size 16384,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"pythia-70m", "gpt_neox",
+     "vocab_size 50304, hidden_size 512, num_hidden_layers 6, num_attention_heads 8, intermediate_size 2048,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
     {"qwen1.5-moe-a2.7b", "qwen2_moe",
      "vocab_size 151936, hidden_size 2048, num_hidden_layers 24, num_attention_heads 16, num_key_value_heads 16,"
      "intermediate_size 5632, moe_intermediate_size 1408, shared_expert_intermediate_size 5632, num_experts 60,"
      "num_experts_per_tok 4, decoder_sparse_step 1, use_sliding_window false, max_position_embeddings 32768,"
      "tie_word_embeddings false"},
+    {"qwen2-57b-a14b", "qwen2_moe",
+     "vocab_size 151936, hidden_size 3584, num_hidden_layers 28, num_attention_heads 28, num_key_value_heads 4,"
+     "intermediate_size 18944, moe_intermediate_size 2560, shared_expert_intermediate_size 20480, num_experts 64,"
+     "num_experts_per_tok 8, decoder_sparse_step 1, max_position_embeddings 32768, tie_word_embeddings false"},
     {"qwen3-235b-a22b", "qwen3_moe",
      "vocab_size 151936, hidden_size 4096, num_hidden_layers 94, num_attention_heads 64, num_key_value_heads 4, head_dim 128,"
      "intermediate_size 12288, moe_intermediate_size 1536, num_experts 128, num_experts_per_tok 8, decoder_sparse_step 1,"
@@ -374,6 +439,12 @@ constexpr Row kRows[] = {
      "intermediate_size 12288, full_attention_interval 4, linear_num_key_heads 16, linear_num_value_heads 32,"
      "linear_key_head_dim 128, linear_value_head_dim 128, linear_conv_kernel_dim 4, attention_bias false,"
      "mtp_num_hidden_layers 1, max_position_embeddings 262144, tie_word_embeddings false"},
+    {"redpajama-incite-3b", "gpt_neox",
+     "vocab_size 50432, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, intermediate_size 10240,"
+     "use_parallel_residual false, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"redpajama-incite-7b", "gpt_neox",
+     "vocab_size 50432, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, intermediate_size 16384,"
+     "use_parallel_residual false, max_position_embeddings 2048, tie_word_embeddings false"},
     {"seed-oss-36b", "seed_oss",
      "vocab_size 155136, hidden_size 5120, num_hidden_layers 64, num_attention_heads 80, num_key_value_heads 8, head_dim 128,"
      "intermediate_size 27648, attention_bias true, attention_out_bias false, mlp_bias false, max_position_embeddings 524288,"
@@ -388,6 +459,12 @@ constexpr Row kRows[] = {
     {"stablelm-3b-4e1t", "stablelm",
      "vocab_size 50304, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 6912, use_qkv_bias false, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"stablelm-base-alpha-3b", "gpt_neox",
+     "vocab_size 50688, hidden_size 4096, num_hidden_layers 16, num_attention_heads 32, intermediate_size 16384,"
+     "use_parallel_residual true, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"stablelm-base-alpha-7b", "gpt_neox",
+     "vocab_size 50432, hidden_size 6144, num_hidden_layers 16, num_attention_heads 48, intermediate_size 24576,"
+     "use_parallel_residual true, max_position_embeddings 4096, tie_word_embeddings false"},
     {"starcoder2-15b", "starcoder2",
      "vocab_size 49152, hidden_size 6144, num_hidden_layers 40, num_attention_heads 48, num_key_value_heads 4,"
      "intermediate_size 24576, use_bias true, sliding_window 4096, max_position_embeddings 16384, tie_word_embeddings false"},

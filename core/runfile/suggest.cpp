@@ -135,6 +135,9 @@ std::string suggest_device(const std::string& name) {
 std::string suggest_model(const std::string& name) {
   if (const std::vector<std::string> found = matching_models(name); !found.empty())
     return did_you_mean_one_of(found);
+  if (const std::string text = text_model_of(name); !text.empty()) return did_you_mean_one_of({text});
+  // A model that was trained further from one of them: "Skywork-Reward-V2-Qwen3-8B".
+  if (const std::string part = preset_in(name); !part.empty()) return did_you_mean_one_of({part});
   return did_you_mean(name.substr(name.rfind('/') + 1), preset_names());
 }
 

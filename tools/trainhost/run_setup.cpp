@@ -196,13 +196,9 @@ static runfile::RunConfig load_run_or_model(const CommonArguments& a,
     c.given.erase(o.key);
     c.assumed.push_back({o.key, o.value == "true" ? o.value : "\"" + o.value + "\""});
   }
-  if (!stored.empty() && is_stored_in_parts_of_nf4(a.model))
-    c.file_keys.push_back({"--model",
-                           a.model,
-                           {"--model"},
-                           runfile::KeyUse::kNotModelled,
-                           "Unsloth stores some of its matrices in 16 bits; planned with all in 4 bits",
-                           true});
+  if (const std::string_view note = note_on_stored_type(a.model); !stored.empty() && !note.empty())
+    c.file_keys.push_back(
+        {"--model", a.model, {"--model"}, runfile::KeyUse::kNotModelled, std::string(note), true});
   if (!a.quiet && !a.run_file.empty()) report_empty_run_file(c, a.run_file);
   return c;
 }

@@ -71,6 +71,19 @@ BOOST_AUTO_TEST_CASE(a_model_is_found_by_the_names_that_people_write) {
            {"baidu/ERNIE-4.5-21B-A3B-PT", "ernie-4.5-21b-a3b"},
            {"MiniMaxAI/MiniMax-M2", "minimax-m2"},
            {"moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"},
+           {"Qwen/Qwen1.5-7B-Chat", "qwen1.5-7b"},
+           {"Qwen/Qwen-1_8B-Chat", "qwen1.5-1.8b"},
+           {"Qwen/Qwen-7B-Chat-Int4", "qwen1.5-7b"},
+           {"Qwen/Qwen2-Math-7B", "qwen2.5-7b"},
+           {"allenai/Llama-3.1-Tulu-3-8B-DPO", "llama-3.1-tulu-3-8b"},
+           {"allenai/Olmo-3-7B-Think-DPO", "olmo-3-7b"},
+           {"allenai/OLMo-2-1124-13B-SFT", "olmo-2-13b"},
+           {"EleutherAI/pythia-70m-deduped", "pythia-70m"},
+           {"hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "llama-3.1-405b"},
+           {"TheBloke/Llama-2-7B-GPTQ", "llama-2-7b"},
+           {"google/gemma-1.1-2b-it", "gemma-2b"},
+           {"deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"},
+           {"Qwen/Qwen2.5-VL-7B-Instruct", ""},  // its text model is no whole model
            {"meta-llama/Llama-3.2-11B", ""},
            {"my-model", ""},
            {"base", ""},
@@ -115,11 +128,49 @@ BOOST_AUTO_TEST_CASE(every_other_name_has_an_existing_preset) {
                            "Qwen3-235B-A22B-Instruct-2507",
                            "Qwen2-0.5B",
                            "Qwen2-72B-Instruct",
-                           "CodeLlama-34b-Python-hf"}) {
+                           "CodeLlama-34b-Python-hf",
+                           "phi4_14b",
+                           "SOLAR-10.7B-Instruct-v1.0",
+                           "internlm2_5-20b-chat",
+                           "GLM-4.6",
+                           "GLM-Z1-9B-0414",
+                           "granite-3.0-8b-instruct",
+                           "stablelm-2-zephyr-1_6b",
+                           "vicuna-33b-v1.3",
+                           "open_llama_13b",
+                           "OLMo-1.7-7B-hf",
+                           "cogito-v1-preview-llama-3B",
+                           "Ministral-3-14B-Reasoning-2512",
+                           "DeepSeek-Coder-V2-Lite-Instruct",
+                           "RedPajama-INCITE-Chat-3B-v1",
+                           "Yi-34B-200K"}) {
     const std::string preset = preset_of(name);
     BOOST_TEST((find_model_preset(preset) || model::find_planned_preset(preset)),
                name << ": '" << preset << "'");
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_model_with_images_has_the_text_model_of_its_name) {
+  BOOST_TEST(text_model_of("Qwen/Qwen2.5-VL-7B-Instruct") == "qwen2.5-7b");
+  BOOST_TEST(text_model_of("Qwen/Qwen3-VL-30B-A3B-Instruct") == "qwen3-30b-a3b");
+  BOOST_TEST(text_model_of("llava-hf/llava-1.5-7b-hf") == "llama-2-7b");
+  BOOST_TEST(text_model_of("Qwen/Qwen2.5-7B-Instruct") == "");
+  BOOST_TEST(text_model_of("Qwen/Qwen9-VL-7B") == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_name_says_how_weights_are_stored) {
+  for (const char* name : {"unsloth/x-bnb-4bit", "x-BNB-NF4-BF16", "x-GPTQ", "x-Instruct-AWQ", "x-GPTQ-Int4"})
+    BOOST_TEST(is_stored_in_nf4(name), name);
+  for (const char* name : {"meta-llama/Llama-3.1-8B", "x-NVFP4", "gptq/x"})
+    BOOST_TEST(!is_stored_in_nf4(name), name);
+  BOOST_TEST(note_on_stored_type("x-bnb-4bit").empty());
+  BOOST_TEST(note_on_stored_type("x-GPTQ").starts_with("its weights are stored in 4 bits by GPTQ"));
+}
+
+BOOST_AUTO_TEST_CASE(the_longest_preset_in_a_name_is_suggested) {
+  BOOST_TEST(preset_in("Skywork/Skywork-Reward-V2-Qwen3-8B") == "qwen3-8b");
+  BOOST_TEST(preset_in("PrimeIntellect/Qwen3-1.7B-Wordle-SFT") == "qwen3-1.7b");
+  BOOST_TEST(preset_in("LiquidAI/LFM2-350M") == "");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

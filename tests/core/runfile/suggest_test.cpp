@@ -52,6 +52,8 @@ BOOST_AUTO_TEST_CASE(a_model_is_found_by_its_name_on_the_hub) {
   BOOST_TEST(matching_models("llama3").size() > 1u);
   BOOST_TEST(matching_models("no/such").empty());
   BOOST_TEST(suggest_model("Lama-3-8B") == "; did you mean 'llama-3-8b'?");
+  BOOST_TEST(suggest_model("org/Some-Reward-Qwen3-8B") == "; did you mean 'qwen3-8b'?");
+  BOOST_TEST(suggest_model("Qwen/Qwen3-VL-4B-Instruct") == "; did you mean 'qwen3-4b'?");
   BOOST_TEST(suggest_model("org/meta-llama-3-8b-hf") == "; did you mean 'llama-3-8b'?");
 }
 
@@ -60,8 +62,9 @@ BOOST_AUTO_TEST_CASE(a_model_of_the_hub_is_planned_as_the_preset_with_its_tensor
   BOOST_TEST(planned_model("meta-llama/Meta-Llama-3-8B-Instruct") == "llama-3-8b");
   BOOST_TEST(planned_model("Qwen/Qwen2.5-7B-Instruct") == "qwen2.5-7b");
   BOOST_TEST(planned_model("google/gemma-2-9b-it") == "gemma-2-9b");
+  BOOST_TEST(planned_model("Qwen/Qwen2.5-7B-Instruct-AWQ") == "qwen2.5-7b");  // as NF4
   BOOST_TEST(planned_model("gpt2") == "gpt2");
-  for (const char* name : {"meta-llama/Llama-3", "llama3", "Qwen/Qwen2.5-7B-Instruct-AWQ", "no/such", ""})
+  for (const char* name : {"meta-llama/Llama-3", "llama3", "Qwen/Qwen2.5-7B-Instruct-GGUF", "no/such", ""})
     BOOST_TEST(planned_model(name) == name);
   const TemporaryDirectory tmp;
   const std::string folder = (tmp / "Qwen2.5-7B").string();
