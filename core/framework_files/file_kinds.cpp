@@ -99,7 +99,7 @@ constexpr struct {
                       {"openrlhf", "OpenRLHF"},    {"verl.trainer", "verl"},
                       {"xtuner ", "XTuner"},       {"colossalai run", "Colossal-AI"}};
 
-/// Names of configuration files in a script: "accelerate launch --config_file a.yaml train.py b.yaml".
+/// Names of configuration files in a script: "accelerate launch --config_file a.yaml PROGRAM b.yaml".
 std::vector<std::string> named_configurations(const std::string& text) {
   constexpr std::string_view kEnds = " \t\r\n\"'=;\\";
   std::vector<std::string> out;
