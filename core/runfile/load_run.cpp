@@ -47,6 +47,14 @@ static void set_model(Settings& s, const std::string& preset_or_path) {
   if (const std::string preset = canonical_name("model.preset", preset_or_path);
       find_preset(preset) && (preset == preset_or_path || !fs::exists(path, ec)))
     s.set("model.preset", text_value(preset, where));
+  else if (is_hub_name(preset_or_path, fs::current_path()))
+    throw usage_error(
+        fmt::format("'{}' is neither a built-in model nor a file here{}", escaped(preset_or_path, 80),
+                    suggest_model(preset_or_path)),
+        fmt::format(
+            "`hf download {0} config.json --local-dir {1}` fetches its sizes for --model={1}/config.json",
+            escaped(preset_or_path, 80), escaped(preset_or_path.substr(preset_or_path.find('/') + 1), 80)),
+        where);
   else if (fs::exists(path, ec) || (is_path && matching_models(preset_or_path).empty()))
     s.set("model.config", text_value(path.string(), where));
   else

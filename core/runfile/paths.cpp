@@ -125,6 +125,13 @@ void require_folder(const fs::path& path, const std::string& what, const Where& 
   throw usage_error(fmt::format("{}'{}' is not a folder", key_prefix(what, where), shown(path)), {}, where);
 }
 
+bool is_hub_name(const std::string& text, const fs::path& base) {
+  std::error_code ec;
+  return std::count(text.begin(), text.end(), '/') == 1 && !text.starts_with('.') && !text.starts_with('/') &&
+         !text.ends_with('/') && !text.ends_with(".json") &&
+         !fs::exists(resolve_path(text, base).parent_path(), ec);
+}
+
 std::vector<fs::path> expand_files(const std::string& text, const fs::path& base, const std::string& what,
                                    const Where& where) {
   const fs::path path = resolve_path(text, base);

@@ -28,6 +28,10 @@ std::vector<std::filesystem::path> expand_files(const std::string& text, const s
 std::filesystem::path weights_file(const std::filesystem::path& path, const Where& where,
                                    const std::string& what = "model.weights");
 
+/// True if `text` looks like "Qwen/Qwen2.5-7B", the name of a model on the Hugging Face Hub, and no such
+/// folder is below `base`.
+bool is_hub_name(const std::string& text, const std::filesystem::path& base);
+
 /// The tokenizer of a model in a folder: tokenizer.json, or else tokenizer.model; nullopt if there is none.
 std::optional<std::filesystem::path> readable_tokenizer_beside(const std::filesystem::path& folder);
 

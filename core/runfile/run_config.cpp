@@ -68,11 +68,8 @@ void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
   const std::string text = s.text("model.path");
   c.model_folder = resolve_path(text, base);
   std::error_code ec;
-  const bool is_hub_name = std::count(text.begin(), text.end(), '/') == 1 && !text.starts_with('.') &&
-                           !text.starts_with('/') && !text.ends_with('/') &&
-                           !fs::exists(c.model_folder.parent_path(), ec);
   require_folder(c.model_folder, "model.path", where,
-                 is_hub_name
+                 is_hub_name(text, base)
                      ? fmt::format("for a model of the Hugging Face Hub: hf download {} --local-dir {}",
                                    escaped(text), escaped(text.substr(text.find('/') + 1)))
                      : "");

@@ -512,6 +512,10 @@ BOOST_AUTO_TEST_CASE(an_unknown_model_argument_gets_the_nearest_preset) {
   BOOST_TEST(rejection([] { run_for_model("lama-3-8b"); }) ==
              "--model: 'lama-3-8b' is neither a built-in model nor a config.json; did you mean 'llama-3-8b'? "
              "(`trainhost models` lists the built-in models)");
+  BOOST_TEST(
+      rejection([] { run_for_model("acme/Acme-7B-it"); }) ==
+      "--model: 'acme/Acme-7B-it' is neither a built-in model nor a file here (`hf download acme/Acme-7B-it "
+      "config.json --local-dir Acme-7B-it` fetches its sizes for --model=Acme-7B-it/config.json)");
   BOOST_TEST(relative(rejection([&] { run_for_model((path() / "confg.json").string()); })) ==
              "--model: '@/confg.json' does not exist; did you mean 'config.json'?");
   BOOST_TEST(rejection([] {
