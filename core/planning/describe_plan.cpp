@@ -63,24 +63,6 @@ std::string describe_layers(const RecomputeLayers& n, std::uint32_t layers, cons
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// ", QLoRA of rank 8", ", LoRA of ranks 2 to 16"; "" where no adapters are trained.
-std::string describe_adapters(const ModelSpec& m, const RunSpec& r) {
-  if (r.mode != RunMode::kLora && r.mode != RunMode::kQlora) return {};
-  std::uint64_t least = r.lora_rank, most = r.lora_rank;
-  if (!r.lora_rules.empty()) {
-    std::vector<AdapterBlocks> adapters = different_adapter_blocks(m, r);
-    for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead})
-      if (const AdapterBlocks b = adapter_blocks(m, r, g, -1); b.count) adapters.push_back(b);
-    const auto [smallest, largest] =
-        std::minmax_element(adapters.begin(), adapters.end(),
-                            [](const AdapterBlocks& x, const AdapterBlocks& y) { return x.rank < y.rank; });
-    least = smallest->rank, most = largest->rank;
-  }
-  return fmt::format(
-      ", {}{} of {}", r.mode == RunMode::kQlora ? "Q" : "", r.memory.dora ? "DoRA" : "LoRA",
-      least == most ? fmt::format("rank {}", least) : fmt::format("ranks {} to {}", least, most));
-}
-
 /// Why the plan is not that of the backend that the user named; "" where it is, or where none was named.
 std::string backend_not_planned(const runfile::RunConfig& c) {
   if (!c.framework.empty() || c.backend == "auto" || c.run.mode == RunMode::kInference ||
@@ -151,6 +133,23 @@ void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin:
 }
 
 }  // namespace
+
+std::string describe_adapters(const ModelSpec& m, const RunSpec& r) {
+  if (r.mode != RunMode::kLora && r.mode != RunMode::kQlora) return {};
+  std::uint64_t least = r.lora_rank, most = r.lora_rank;
+  if (!r.lora_rules.empty()) {
+    std::vector<AdapterBlocks> adapters = different_adapter_blocks(m, r);
+    for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead})
+      if (const AdapterBlocks b = adapter_blocks(m, r, g, -1); b.count) adapters.push_back(b);
+    const auto [smallest, largest] =
+        std::minmax_element(adapters.begin(), adapters.end(),
+                            [](const AdapterBlocks& x, const AdapterBlocks& y) { return x.rank < y.rank; });
+    least = smallest->rank, most = largest->rank;
+  }
+  return fmt::format(
+      ", {}{} of {}", r.mode == RunMode::kQlora ? "Q" : "", r.memory.dora ? "DoRA" : "LoRA",
+      least == most ? fmt::format("rank {}", least) : fmt::format("ranks {} to {}", least, most));
+}
 
 std::string describe_recompute(const runfile::RunConfig& c, const TrainerTraits& traits) {
   // Inference recomputes nothing, so the run line does not mention it.

@@ -19,6 +19,7 @@
 #include "core/model/presets.hpp"
 #include "core/model/run_rules.hpp"
 #include "core/parallel/rank_memory.hpp"
+#include "core/planning/describe_plan.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/planning/simulate_layout.hpp"
 #include "core/plugin/registry.hpp"
@@ -418,7 +419,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
 
   v.model = c.model.name.empty() ? c.model.family : c.model.name;
   v.device = device.name;
-  v.run_line = fmt::format("{}, {}", c.precision, name(r.optimizer));
+  v.run_line = fmt::format("{}{}, {}", c.precision, describe_adapters(c.model, c.run), name(r.optimizer));
   v.budget_bytes = q.device_budget;
   v.host_budget_bytes = c.host_budget;
   v.seq_len = r.seq_len;

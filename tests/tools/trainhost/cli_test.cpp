@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(an_option_of_another_tool_suggests_the_one_of_this) {
   refused({"search", "--model=gpt2", "--gpus=8"}, "--devices=8");
   refused({"plan", "--model=gpt2", "--gpus=8"}, "--set parallel.data=8");
   refused({"plan", "--model=gpt2", "--gpu", "4090"}, "--device=VALUE");
-  refused({"plan", "--model=gpt2", "--lora"}, "--set lora.rank=16");
+  refused({"train", "--lora"}, "--set lora.rank=16");
   refused({"plan", "--model=gpt2", "--dtype=bf16"}, "--set train.precision=bf16");
   refused({"plan", "--model=gpt2", "--tp=2"}, "--set parallel.tensor=2");
   refused({"plan", "--model=gpt2", "--modle=gpt2"}, "--model");
