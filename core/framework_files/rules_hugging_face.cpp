@@ -164,6 +164,19 @@ void set_trl_defaults(Job& job) {
   job.set_default("data.seq_len", "1024", "default of TRL");
 }
 
+/// from_pretrained() of transformers 5 loads a model in the type of its checkpoint, which is assumed to be
+/// bf16. With fp16 the model must be in f32. TRL has a default of its own, as before 0.20, when the length
+/// was max_seq_length, transformers 4 had. DeepSpeed casts, and decides alone without bf16.
+void set_type_of_checkpoint(Job& job, const Entries& entries) {
+  const auto given = [&](std::string_view key) {
+    return std::ranges::any_of(entries, [&](const Entry& e) { return e.key.starts_with(key); });
+  };
+  if (key_of_trl(entries) || job.find("@peft") || given("max_seq_length")) return;
+  const Given* mixed = job.find(kMixed);
+  if (mixed ? mixed->value == "bf16" : !given("deepspeed") && !job.find("train.precision"))
+    job.set_default("@loaded", "bf16", "transformers 5 loads a model as it is stored, assumed to be in bf16");
+}
+
 /// With adapters, the frozen weights have the type in which the model is loaded; otherwise all tensors that
 /// the optimizer updates have it, also under autocast. SFTTrainer leaves the embedding, the norms and the
 /// head of a quantized model as they are loaded, and casts the adapters to bf16.
@@ -258,6 +271,7 @@ void read_trainer(const Entries& entries, Job& job, bool script) {
   const bool trl = key_of_trl(entries);
   if (trl) set_trl_defaults(job);
   finish_training_script(job, entries);
+  set_type_of_checkpoint(job, entries);
   trainer_loaded_type(job, trl);
   drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);

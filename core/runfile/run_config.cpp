@@ -402,7 +402,7 @@ RunConfig resolve_settings(Settings s, const fs::path& file, const fs::path& bas
     set_model(s, base, c);
   });
   if (!model) s.mark_invalid("model");
-  c.assumed = assume_usual_run(s, usual, c.model.max_positions);
+  c.assumed = assume_usual_run(s, usual, c.model);
   if (!c.assumed.empty()) validate_combinations(s);  // for the assumed values
   if (model) s.rule([&] { validate_against_layers(s, c.model.layers, open); });
   s.rule([&] { set_data(s, base, c); });

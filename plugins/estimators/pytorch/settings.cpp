@@ -75,6 +75,10 @@ void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                                 : o.flat_parameters ? "FSDP1 gathers them in "
                                                     : "FSDP2 gathers them in ") +
                     type + "; plan.master = \"none\" plans weights in " + type + ".");
+  } else if (!adapts(r) && is_half(base) && o.name == "transformers") {
+    notes.push_back("The weights are in " + type +
+                    ", as transformers 5 loads a model in the type of its checkpoint (dtype=\"auto\"); "
+                    "plan.master = \"fp32\" plans one that is loaded in f32.");
   }
 }
 

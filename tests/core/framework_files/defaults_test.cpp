@@ -35,6 +35,20 @@ BOOST_AUTO_TEST_CASE(sft_config_of_trl_computes_in_bf16_and_checkpoints_1024_tok
                    "train.recompute") == "full");
 }
 
+BOOST_AUTO_TEST_CASE(the_trainer_of_transformers_5_trains_a_model_in_the_type_of_its_checkpoint) {
+  const auto weights = [](const std::string& more) {
+    const auto s = settings("t.yaml", "per_device_train_batch_size: 1\n" + more, kModelOf8Ranks);
+    return value(s, "train.precision") + " " + value(s, "plan.weights") + " " + value(s, "plan.moments") +
+           " " + value(s, "plan.master");
+  };
+  BOOST_TEST(weights("bf16: true\n") == "bf16 bf16 bf16 none");
+  BOOST_TEST(weights("") == "bf16 bf16 bf16 none");
+  BOOST_TEST(weights("fp16: true\n") == "fp16 fp32  none");  // its gradients are scaled in f32
+  BOOST_TEST(weights("bf16: true\ndtype: float32\n") == "bf16 fp32  none");
+  // accelerate casts what FSDP shards.
+  BOOST_TEST(weights("bf16: true\nfsdp: true\n") == "bf16 fp32  none");
+}
+
 BOOST_AUTO_TEST_CASE(the_kind_of_checkpoints_is_that_of_each_framework) {
   const std::string trainer = "per_device_train_batch_size: 1\nbf16: true\ngradient_checkpointing: true\n";
   const auto kind = [](const std::string& text) {
