@@ -12,16 +12,23 @@ namespace trainhost::runfile {
 
 namespace {
 
-/// A model that is trained whole by the Trainer of transformers 5, on one device or under DDP, in bf16:
-/// from_pretrained() loads it in the type of its checkpoint (dtype="auto"), and nothing casts it. accelerate
-/// casts what FSDP shards to f32. Where config.json states no type, the checkpoint is assumed to be one of
-/// today, in bf16; those of GPT-2 are in f32.
-bool is_loaded_in_half(const Settings& s, const ModelSpec& model) {
+/// Full training in bf16 without f32 weights, which is the default of
+/// - transformers 5: from_pretrained() loads a model in the type of its checkpoint (dtype="auto"), and
+/// nothing
+///   casts it. Where config.json states no type, the checkpoint is assumed to be one of today, in bf16; those
+///   of GPT-2 are in f32;
+/// - axolotl, which loads a model in the type of `bf16`;
+/// - litgpt, whose default precision is bf16-true.
+/// accelerate casts what FSDP shards to f32.
+bool trains_in_half_alone(const Settings& s, const ModelSpec& model) {
   for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
     if (s.given(key)) return false;
-  if (!s.given("plan.framework") || s.text("plan.framework") != "transformers") return false;
-  if (adapts(s) || s.text("plan.mode") == "inference" || u32(s, "parallel.zero") != 0) return false;
-  if (s.text("train.precision") != "bf16") return false;
+  if (adapts(s) || s.text("plan.mode") == "inference" || s.text("train.precision") != "bf16") return false;
+  const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  if (framework == "litgpt") return true;
+  if (u32(s, "parallel.zero") != 0) return false;
+  if (framework == "axolotl") return true;
+  if (framework != "transformers") return false;
   const std::optional<DType> stored = model_config_dtype(model);
   return stored ? *stored != DType::kF32 : model.family != "gpt2";
 }
@@ -69,7 +76,7 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
     assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
     if (framework == "litgpt") assume("train.recompute", text_value("full"));
   }
-  if (is_loaded_in_half(s, model)) assume("plan.master", text_value("none"));
+  if (trains_in_half_alone(s, model)) assume("plan.master", text_value("none"));
   const bool adapters = adapts(s), tunes = s.given("model.path");
   if (framework.empty()) {
     // Chen et al. 2023: a learning rate 3 to 10 times smaller than AdamW's, and as much more weight decay.

@@ -459,8 +459,9 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
              boost::test_tools::per_element());
   BOOST_TEST(load_run({}).assumed.empty());
   // transformers 5 loads a model in the type of its checkpoint; accelerate casts what FSDP shards to f32.
-  const auto master = [](const char* model, std::vector<Override> more) {
-    more.push_back({"plan.framework", "transformers"});
+  const auto master = [](const char* model, std::vector<Override> more,
+                         const char* framework = "transformers") {
+    more.push_back({"plan.framework", framework});
     return run_for_model(model, more).run.master;
   };
   BOOST_TEST((master("llama-3-8b", {}) == DType::kNone));
@@ -468,7 +469,10 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST((master("llama-3-8b", {{"plan.master", "fp32"}}) == DType::kF32));
   BOOST_TEST((master("llama-3-8b", {{"train.precision", "fp16"}}) == DType::kF32));
   BOOST_TEST((master("llama-3-8b", {{"parallel.data", "8"}, {"parallel.zero", "3"}}) == DType::kF32));
-  BOOST_TEST((run_for_model("llama-3-8b", {{"plan.framework", "pytorch"}}).run.master == DType::kF32));
+  BOOST_TEST((master("llama-3-8b", {}, "pytorch") == DType::kF32));
+  BOOST_TEST((master("llama-3-8b", {}, "llama-factory") == DType::kF32));  // casts trained weights
+  BOOST_TEST((master("gpt2", {}, "axolotl") == DType::kNone));
+  BOOST_TEST((master("llama-3-8b", {{"parallel.data", "8"}}, "litgpt") == DType::kNone));
   // --for trainhost is the default, also for the defaults of its optimizers.
   const std::vector<Override> lion{{"optimizer.name", "lion", "--set"}};
   const std::vector<Override> named{lion[0], {"plan.framework", "trainhost", "--for"}};
