@@ -77,6 +77,9 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
     if (framework == "litgpt") assume("train.recompute", text_value("full"));
   }
   if (trains_in_half_alone(s, model)) assume("plan.master", text_value("none"));
+  // gpt-oss of transformers has no SDPA, because its softmax has a sink: its scores exist.
+  if (model.family == "gpt_oss" && (framework == "transformers" || framework == "pytorch"))
+    assume("plan.attention", text_value("materialised"));
   const bool adapters = adapts(s), tunes = s.given("model.path");
   if (framework.empty()) {
     // Chen et al. 2023: a learning rate 3 to 10 times smaller than AdamW's, and as much more weight decay.

@@ -469,6 +469,11 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST((master("llama-3-8b", {{"plan.master", "fp32"}}) == DType::kF32));
   BOOST_TEST((master("llama-3-8b", {{"train.precision", "fp16"}}) == DType::kF32));
   BOOST_TEST((master("llama-3-8b", {{"parallel.data", "8"}, {"parallel.zero", "3"}}) == DType::kF32));
+  const auto attention = [](const char* framework) {
+    return run_for_model("gpt-oss-20b", {{"plan.framework", framework}}).run.memory.attention;
+  };
+  BOOST_TEST((attention("transformers") == AttentionMemory::kMaterialised));
+  BOOST_TEST((attention("megatron") != AttentionMemory::kMaterialised));
   BOOST_TEST((master("llama-3-8b", {}, "pytorch") == DType::kF32));
   BOOST_TEST((master("llama-3-8b", {}, "llama-factory") == DType::kF32));  // casts trained weights
   BOOST_TEST((master("gpt2", {}, "axolotl") == DType::kNone));
