@@ -32,6 +32,8 @@ inline constexpr const char *kModel = "@model", *kRanks = "@ranks", *kNodes = "@
 inline constexpr const char *kZeroOfMany = "@zero_of_many", *kRecomputeOfMany = "@recompute_of_many";
 /// "true": a global batch that does not divide is rounded down.
 inline constexpr const char* kRoundBatch = "@round_batch";
+/// "true": moments that the driver may move to host memory.
+inline constexpr const char* kPaged = "@paged";
 /// A key that makes the model another one than the fields of a run file describe.
 inline constexpr const char* kOtherModel = "@other_model";
 

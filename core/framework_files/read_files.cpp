@@ -80,6 +80,22 @@ class Finish {
     job_.erase(kModel);
   }
 
+  /// Paged moments need no device memory where they are replayed: AdamW of the Trainer without sharding.
+  void paged_moments() {
+    const Given* paged = job_.find(kPaged);
+    if (!paged) return;
+    const Given from = *paged;
+    const Given* zero = job_.find("parallel.zero");
+    const bool sharded = zero && zero->value != "0";
+    const std::string& f = job_.framework;
+    const Given* optimizer = job_.find("optimizer.name");
+    if (!optimizer || !optimizer->value.starts_with("adamw")) return;
+    if (!sharded && (f == "transformers" || f == "axolotl" || f == "llama-factory"))
+      return job_.set_default("plan.optimizer_paged", "true", from);
+    job_.keys.push_back({from.key, "paged", from.where, runfile::KeyUse::kNotModelled,
+                         "moments that the driver moves to host memory where the device is full"});
+  }
+
   void sequence() {
     if (!job_.find("data.seq_len"))
       ask("no file gives the length of the sequences",
@@ -343,6 +359,7 @@ FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) c
     finish.model();
     finish.sequence();
     finish.devices();
+    finish.paged_moments();
   } catch (const Error& e) {
     throw Error(e.code(), e.what(), e.hint() + misspelt(job), e.where());
   }

@@ -24,6 +24,10 @@ void finish_fsdp(Job& job, const Given* on, const char* version = "");
 /// For files that read the same job one after the other: does nothing until both are known.
 void hold_weights_of_fsdp_in_f32(Job& job);
 
+/// Reports that `method` ("dpo", "grpo", "rm") trains otherwise than SFT, which is planned, and how its step
+/// differs.
+void set_method(Job& job, const std::string& method);
+
 /// ddp_bucket_cap_mb, in MiB.
 void set_ddp_bucket(Job& job, const runfile::Entry& from);
 

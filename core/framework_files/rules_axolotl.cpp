@@ -80,6 +80,10 @@ void axolotl_fsdp(Job& job, const Entry& e) {
   }
 }
 
+void axolotl_reward(Job& job, const Entry& e) {
+  if (flag_of(e)) set_method(job, "rm");
+}
+
 /// The plugin is on unless its own key says otherwise.
 void axolotl_plugins(Job& job, const Entry& e) {
   for (const std::string& plugin : texts_of(e))
@@ -177,9 +181,9 @@ constexpr Rule kAxolotl[] = {
     {"relora", Use::kNotModelled, "", "adapters that are merged during training"},
     {"mora.*", Use::kNotModelled, "", "adapters of another form"},
     // Preference, reward and other training: a second model, or several rows per example.
-    {"rl", Use::kNeedsMore, "", kSecond},
-    {"reward_model", Use::kNeedsMore, "", kSecond},
-    {"process_reward_model", Use::kNeedsMore, "", kSecond},
+    {"rl", Use::kCustom, "", "", [](Job& j, const Entry& e) { set_method(j, text_of(e)); }},
+    {"reward_model", Use::kCustom, "", "", axolotl_reward},
+    {"process_reward_model", Use::kCustom, "", "", axolotl_reward},
     {"use_eaft", Use::kNotModelled, "", kSecond},
     {"trainer_cls", Use::kNotModelled, "", kSecond},
     {"ebft.*", Use::kNotModelled, "", kSecond},

@@ -27,6 +27,24 @@ void trainer_type(Job& job, const Entry& e) {
 // report.
 constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
 
+/// The weight of the reference model in DPO and GRPO; at 0 there is none.
+void trl_beta(Job& job, const Entry& e) {
+  using Kind = runfile::Value::Kind;
+  if ((e.value.kind == Kind::kInteger || e.value.kind == Kind::kNumber) && e.value.number == 0) return;
+  job.not_modelled =
+      "training by preferences or rewards, with a reference model unless adapters are trained; DPO has two "
+      "sequences per example (double train.micro_batch for both); planned is one training step on one "
+      "sequence";
+  job.needs_more = true;
+}
+
+void trl_rewards(Job& job, const Entry& e) {
+  // Off, or a list without an item.
+  const bool off = (e.value.kind == runfile::Value::Kind::kBool && !e.value.boolean) ||
+                   (e.value.kind == runfile::Value::Kind::kList && e.value.items.empty());
+  if (!off) set_method(job, "grpo");
+}
+
 /// Losses of SFT; those of the other trainers are read as another training method.
 void trl_loss(Job& job, const Entry& e) {
   constexpr std::array kOther{"sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair",
@@ -41,8 +59,11 @@ void trl_loss(Job& job, const Entry& e) {
     if (name == "chunked_nll") {
       job.set("plan.cross_entropy", "fused", e);
     } else if (std::ranges::find(kOther, name) != kOther.end()) {
-      job.not_modelled = kOtherTrainer;
-      job.needs_more = true;
+      constexpr std::array kPolicy{"grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"};
+      set_method(job, std::ranges::find(kPolicy, name) != kPolicy.end() ? "grpo"
+                      : name == "simpo"                                 ? "simpo"
+                      : name == "kto"                                   ? "kto"
+                                                                        : "dpo");
     } else {
       reject_value(e, "a loss of TRL: nll, dft, chunked_nll, or one of DPO or GRPO");
     }
@@ -54,9 +75,9 @@ constexpr Rule kTrl[] = {
     {"max_length", Use::kCopy, "data.seq_len"},
     {"max_seq_length", Use::kCopy, "data.seq_len"},
     // Other trainers of TRL.
-    {"beta", Use::kNeedsMore, "", kOtherTrainer},
-    {"num_generations", Use::kNeedsMore, "", kOtherTrainer},
-    {"reward_*", Use::kNeedsMore, "", kOtherTrainer},
+    {"beta", Use::kCustom, "", "", trl_beta},
+    {"num_generations", Use::kCustom, "", "", trl_rewards},
+    {"reward_*", Use::kCustom, "", "", trl_rewards},
     {"teacher_*", Use::kNeedsMore, "", kOtherTrainer},
     {"sync_ref_model", Use::kNeedsMore, "", kOtherTrainer},
     {"center_rewards_coefficient", Use::kNotModelled, "", kOtherTrainer},

@@ -33,6 +33,11 @@ void factory_targets(Job& job, const Entry& e) {
   set_lora_targets(job, e);
 }
 
+void factory_stage(Job& job, const Entry& e) {
+  const std::string stage = text_of(e);
+  if (stage != "pt" && stage != "sft") set_method(job, stage);
+}
+
 /// Without additional_target, adapters over a resized vocabulary train embedding and LM head whole.
 void factory_resized_vocabulary(Job& job, const Entry& e) {
   if (!flag_of(e)) return;
@@ -40,7 +45,7 @@ void factory_resized_vocabulary(Job& job, const Entry& e) {
   job.not_modelled = "another vocabulary";
 }
 
-constexpr const char *kMethod = "another training method", *kStates = "optimizer state of another size";
+constexpr const char* kStates = "optimizer state of another size";
 
 // Keys of hparams that TrainingArguments do not have: data and LoRA, kernels and optimizers, the Megatron
 // adapter, other training methods.
@@ -93,7 +98,7 @@ constexpr Rule kLlamaFactory[] = {
     {"freeze_trainable_*", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_extra_modules", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_language_model", Use::kNotModelled, "", "frozen weights have no gradients"},
-    {"stage", Use::kNeedsMore, "pt|sft", kMethod},
+    {"stage", Use::kCustom, "", "", factory_stage},
     {"ref_model", Use::kNeedsMore, "", "a second model"},
     {"reward_model", Use::kNeedsMore, "", "a second model"},
     {"upcast_layernorm", Use::kNeedsMore, "", "norms in f32"},

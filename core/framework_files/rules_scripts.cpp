@@ -14,8 +14,7 @@ namespace {
 using runfile::Entry;
 using runfile::Value;
 
-constexpr const char *kOtherMethod = "reinforcement learning; the update of the policy alone is planned",
-                     *kSecondModel = "a reference model beside the one that is trained",
+constexpr const char *kSecondModel = "a reference model beside the one that is trained",
                      *kOtherProgram = "another program may use memory of the same device";
 constexpr const char *kScriptStage = "@script_stage", *kScriptOffload = "@script_offload",
                      *kUseDeepSpeed = "@use_deepspeed";
@@ -93,11 +92,12 @@ constexpr Rule kScript[] = {
     // Of open-instruct's reinforcement learning.
     {"deepspeed_stage", Use::kCopy, kScriptStage},
     {"num_learners_per_node", Use::kCustom, kRanks, "", learners},
-    {"num_samples_per_prompt_rollout", Use::kNeedsMore, "", kOtherMethod},
+    {"num_samples_per_prompt_rollout", Use::kCustom, "", "",
+     [](Job& j, const Entry&) { set_method(j, "grpo"); }},
     {"load_ref_policy", Use::kNeedsMore, "", kSecondModel},
     {"vllm_num_engines", Use::kNotModelled, "", "engines on other devices"},
     {"single_gpu_mode", Use::kNeedsMore, "", kOtherProgram},
-    {"dpo_loss_type", Use::kNeedsMore, "", kSecondModel},
+    {"dpo_loss_type", Use::kCustom, "", "", [](Job& j, const Entry&) { set_method(j, "dpo"); }},
     // LLaVA.
     {"vision_tower", Use::kNeedsMore, "", "a vision encoder and the tokens of images"},
     {"tune_mm_mlp_adapter", Use::kNotModelled, "", "only the projector is trained; planned as full training"},

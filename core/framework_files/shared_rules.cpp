@@ -206,9 +206,9 @@ constexpr Optimizer kOptimizers[] = {
     {"adamw_torch_8bit", "adamw-8bit", "", ""},
     {"adamw_bnb_8bit", "adamw-8bit", "", ""},
     {"adamw_8bit", "adamw-8bit", "", ""},
-    {"paged_adamw", "adamw", "", "moments that move to host memory when device memory is short"},
-    {"paged_adamw_32bit", "adamw", "", "moments that move to host memory when device memory is short"},
-    {"paged_adamw_8bit", "adamw-8bit", "", "moments that move to host memory when device memory is short"},
+    {"paged_adamw", "adamw", "", ""},
+    {"paged_adamw_32bit", "adamw", "", ""},
+    {"paged_adamw_8bit", "adamw-8bit", "", ""},
     // A third tensor per weight, which run files do not know.
     {"ademamix", "adamw", "", kThirdMoment},
     {"ademamix_8bit", "adamw-8bit", "", kThirdMoment},
@@ -309,6 +309,32 @@ RuleSet training_arguments() { return {kTrainingArguments, kTrainerWithoutEffect
 RuleSet training_arguments_without_effect() { return {{}, kTrainerWithoutEffect}; }
 RuleSet fsdp_rules(std::string_view table) { return {kFsdpRules, kFsdpWithoutEffect, table}; }
 
+void set_method(Job& job, const std::string& method) {
+  const auto is = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, method) != names.end();
+  };
+  job.needs_more = true;
+  if (is({"orpo", "simpo", "cpo"}))
+    job.not_modelled =
+        "a step has the chosen and the rejected sequence of each example; planned is SFT with one of them "
+        "(double train.micro_batch for both)";
+  else if (is({"kto"}))
+    job.not_modelled = "a reference model, unless adapters are trained; planned is SFT without it";
+  else if (is({"rm", "reward"}))
+    job.not_modelled =
+        "a reward model has two sequences per example, and a head with one output; planned is SFT with one";
+  else if (is({"grpo", "gdpo", "ppo", "rloo", "ebft"}))
+    job.not_modelled =
+        "reinforcement learning; planned is one training step of the policy, without generation, rewards and "
+        "a reference model";
+  else if (is({"dpo", "ipo"}))
+    job.not_modelled =
+        "a step has the chosen and the rejected sequence of each example, and a reference model unless "
+        "adapters are trained; planned is SFT with one sequence (double train.micro_batch for both)";
+  else
+    job.not_modelled = "another training method, perhaps with a second model; planned is SFT";
+}
+
 void set_ddp_bucket(Job& job, const Entry& from) {
   job.set("plan.ddp_bucket", std::to_string(whole_of(from)) + "MiB", from);
 }
@@ -406,6 +432,7 @@ void set_hugging_face_optimizer(Job& job, const Entry& from) {
     if (*o.implementation) job.set("plan.optimizer_implementation", o.implementation, from);
     // bitsandbytes keeps f32 moments for weights of any type.
     if (name.ends_with("_32bit") || name == "paged_adamw") job.set_default("plan.moments", "fp32", from);
+    if (name.starts_with("paged_adamw")) job.set(kPaged, "true", from);
     job.not_modelled = o.not_modelled;
     return;
   }

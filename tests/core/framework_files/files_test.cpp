@@ -119,6 +119,7 @@ BOOST_AUTO_TEST_CASE(axolotl_trains_adapters_on_a_quantized_model) {
                                         {"train.grad_accum", "4 @17"},
                                         {"train.recompute", "full @25"},
                                         {"optimizer.name", "adamw @20"},
+                                        {"plan.optimizer_paged", "true @20"},
                                         {"plan.attention", "flash @26"},
                                         {"plan.cross_entropy", "plain"},
                                         {"lora.rank", "32 @10"},

@@ -187,6 +187,39 @@ BOOST_AUTO_TEST_CASE(losses_of_other_trainers_are_another_method) {
       std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(a_note_says_what_is_planned_of_another_method) {
+  const auto note = [](const std::string& text, const char* key) {
+    const auto [use, why] = fate("t.yaml", text, key);
+    BOOST_TEST((use == KeyUse::kNotModelled), key);
+    return why;
+  };
+  const std::string trl = "model_name_or_path: gpt2\nmax_length: 512\nbf16: true\n";
+  BOOST_TEST(note(trl + "beta: 0.1\n", "beta").starts_with("training by preferences or rewards"));
+  BOOST_TEST((fate("t.yaml", trl + "beta: 0.0\n", "beta").first == KeyUse::kUsed));
+  BOOST_TEST(
+      note(trl + "loss_type: ipo\n", "loss_type").starts_with("a step has the chosen and the rejected"));
+  BOOST_TEST(
+      note(trl + "num_generations: 8\n", "num_generations").starts_with("reinforcement learning; planned"));
+  BOOST_TEST((fate("t.yaml", trl + "reward_funcs: []\n", "reward_funcs").first == KeyUse::kUsed));
+  const std::string axolotl = "base_model: gpt2\nmicro_batch_size: 1\n";
+  BOOST_TEST(note(axolotl + "rl: orpo\n", "rl")
+                 .ends_with("planned is SFT with one of them (double train.micro_batch for both)"));
+  BOOST_TEST(
+      note(axolotl + "reward_model: true\n", "reward_model").starts_with("a reward model has two sequences"));
+  const std::string factory = "model_name_or_path: gpt2\nfinetuning_type: full\nstage: ";
+  BOOST_TEST(note(factory + "kto\n", "stage").starts_with("a reference model, unless adapters are trained"));
+  BOOST_TEST((fate("t.yaml", factory + "pt\n", "stage").first == KeyUse::kUsed));
+}
+
+BOOST_AUTO_TEST_CASE(paged_moments_are_left_out_where_the_replay_can) {
+  const std::string job = "base_model: gpt2\nmicro_batch_size: 1\noptimizer: paged_adamw_8bit\n";
+  BOOST_TEST(settings("a.yaml", job).at("plan.optimizer_paged") == "true @3");
+  const std::string sharded = job + "fsdp: [full_shard]\n";
+  const std::vector<runfile::Override> ranks{{"parallel.data", "2", ""}};
+  BOOST_TEST(value(settings("a.yaml", sharded, ranks), "plan.optimizer_paged") == "");
+  BOOST_TEST(error_of("a.yaml", sharded, ranks) == "");
+}
+
 BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
   BOOST_TEST(error_of("t.sh", "swift sft --model Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
                  .starts_with("t.sh:1: this script starts ms-swift, whose options --from does not know"));
