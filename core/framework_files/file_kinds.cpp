@@ -253,6 +253,7 @@ File read_file(const std::string& argument) {
                       "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
   // A named kind is taken as it is, also where none of its keys occurs.
   if (!f.kind) f.kind = &recognize(f, syntax, text);
+  if (f.kind->read == read_torchtune) torchtune_command(text, f.path, f.entries);
   return f;
 }
 

@@ -79,6 +79,9 @@ void read_llama_factory_script(const Entries& entries, Job& job);
 const runfile::Entry* llama_factory_v1(const Entries& entries);
 void read_llama_factory_v1(const Entries& entries, Job& job);
 void read_torchtune(const Entries& entries, Job& job);
+/// Appends the number of devices of the command in a comment: "# tune run --nproc_per_node 8 RECIPE".
+/// torchtune has it nowhere else.
+void torchtune_command(const std::string& text, const std::string& path, Entries& entries);
 void read_torchtitan(const Entries& entries, Job& job);
 void read_megatron(const Entries& entries, Job& job);
 void read_litgpt(const Entries& entries, Job& job);

@@ -90,6 +90,9 @@ void attention_modules(Job& job, const Entry& e) {
 }
 
 constexpr Rule kTorchtune[] = {
+    // Of the command in a comment (torchtune_command()), which any other value replaces.
+    {"nproc_per_node", Use::kCustom, "parallel.data", "",
+     [](Job& j, const Entry& e) { j.set_default(kPerNode, text_of(e), e); }},
     {"model._component_", Use::kCustom, kModel, "", torchtune_model},
     {"tokenizer.max_seq_len", Use::kCopy, "data.seq_len"},
     {"batch_size", Use::kCopy, "train.micro_batch"},
@@ -160,6 +163,30 @@ constexpr const char* kTorchtuneWithoutEffect =
     "num_warmup_steps dtype_val";
 
 }  // namespace
+
+void torchtune_command(const std::string& text, const std::string& path, Entries& entries) {
+  constexpr std::string_view kOption = "--nproc_per_node";
+  std::uint32_t line = 1;
+  for (std::size_t begin = 0; begin < text.size(); ++line) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view comment = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t run = comment.find("tune run "), option = comment.find(kOption);
+    if (!comment.starts_with('#') || run == comment.npos || option == comment.npos) continue;
+    std::size_t at = option + kOption.size(), digits = 0;
+    while (at < comment.size() && (comment[at] == ' ' || comment[at] == '=')) ++at;
+    while (at + digits < comment.size() && comment[at + digits] >= '0' && comment[at + digits] <= '9')
+      ++digits;
+    if (digits == 0 || digits > 4) continue;
+    const Where where{path, line, static_cast<std::uint32_t>(at + 1)};
+    runfile::Value v = runfile::text_value(std::string(comment.substr(at, digits)), where);
+    v.kind = runfile::Value::Kind::kInteger;
+    v.integer = std::stoll(v.text);
+    v.number = static_cast<double>(v.integer);
+    entries.push_back({"nproc_per_node", where, std::move(v)});
+    return;
+  }
+}
 
 void read_torchtune(const Entries& entries, Job& job) {
   job.framework = "torchtune";

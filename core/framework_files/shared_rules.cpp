@@ -285,11 +285,51 @@ std::vector<std::string> matrices_in(const std::string& expression) {
   return out;
 }
 
-/// Names as in run files: without the modules above a matrix, and those of a regular expression.
-std::vector<std::string> lora_matrices(const Entry& e) {
+/// Matrices of families with other names: GPT-2, GPT-NeoX, Falcon, MPT, Phi, OPT, InternLM2, Baichuan,
+/// Mixtral. A matrix that stands for several of a run file has one adapter for them together.
+constexpr struct {
+  const char *theirs, *ours;  // separated by spaces
+} kMatrices[] = {{"c_attn", "q_proj k_proj v_proj"},
+                 {"query_key_value", "q_proj k_proj v_proj"},
+                 {"qkv_proj", "q_proj k_proj v_proj"},
+                 {"Wqkv", "q_proj k_proj v_proj"},
+                 {"wqkv", "q_proj k_proj v_proj"},
+                 {"W_pack", "q_proj k_proj v_proj"},
+                 {"dense", "o_proj"},
+                 {"wo", "o_proj"},
+                 {"c_proj", "o_proj down_proj"},
+                 {"gate_up_proj", "gate_proj up_proj"},
+                 {"c_fc", "up_proj"},
+                 {"fc1", "up_proj"},
+                 {"dense_h_to_4h", "up_proj"},
+                 {"fc2", "down_proj"},
+                 {"dense_4h_to_h", "down_proj"},
+                 {"w1", "gate_proj"},
+                 {"w3", "up_proj"},
+                 {"w2", "down_proj"}};
+/// Matrices of layers with state spaces or linear attention, of routers and of projections of images.
+constexpr std::string_view kOtherMatrices[] = {
+    "in_proj", "in_proj_a", "in_proj_b",          "in_proj_ba", "in_proj_qkv", "in_proj_qkvz", "in_proj_z",
+    "x_proj",  "dt_proj",   "shared_expert_gate", "router",     "linear_1",    "linear_2",     "proj"};
+
+/// Names as in run files: without the modules above a matrix, and those of a regular expression. `others`:
+/// names that run files have no matrix for.
+std::vector<std::string> lora_matrices(const Entry& e, std::string& others) {
   std::vector<std::string> out;
-  const auto add = [&](const std::string& name) {
+  const auto add_one = [&](const std::string& name) {
     if (std::ranges::find(out, name) == out.end()) out.push_back(name);
+  };
+  const auto add = [&](const std::string& name) {
+    if (std::ranges::find(kOtherMatrices, name) != std::end(kOtherMatrices)) {
+      others += (others.empty() ? "" : ", ") + name;
+      return;
+    }
+    const auto known = std::ranges::find_if(kMatrices, [&](const auto& m) { return name == m.theirs; });
+    std::string_view ours = known == std::end(kMatrices) ? std::string_view(name) : known->ours;
+    for (std::size_t end; !ours.empty(); ours.remove_prefix(std::min(end + 1, ours.size()))) {
+      end = std::min(ours.find(' '), ours.size());
+      add_one(std::string(ours.substr(0, end)));
+    }
   };
   // peft reads a text as a regular expression over full names, a list as names.
   const bool one = e.value.kind == Value::Kind::kText;
@@ -300,6 +340,13 @@ std::vector<std::string> lora_matrices(const Entry& e) {
     return out;
   }
   for (const std::string& name : texts_of(e)) add(name.substr(name.rfind('.') + 1));
+  // That of attention in OPT and Phi; beside o_proj the one of a state space.
+  if (const auto output = std::ranges::find(out, "out_proj"); output != out.end()) {
+    const bool other = std::ranges::find(out, "o_proj") != out.end();
+    out.erase(output);
+    if (!other) add_one("o_proj");
+    if (other) others += (others.empty() ? "" : ", ") + std::string("out_proj");
+  }
   return out;
 }
 
@@ -391,9 +438,13 @@ void drop_unused_double_quantization(Job& job) {
 }
 
 void set_lora_targets(Job& job, const Entry& from) {
-  std::string list;
-  for (const std::string& name : lora_matrices(from)) list += (list.empty() ? "[\"" : ", \"") + name + "\"";
+  std::string list, others;
+  for (const std::string& name : lora_matrices(from, others))
+    list += (list.empty() ? "[\"" : ", \"") + name + "\"";
   if (!list.empty()) job.set("lora.targets", list + "]", from);
+  if (others.empty()) return;
+  job.not_modelled = "adapters of other matrices than those of attention and MLP are not planned: " + others;
+  job.needs_more = true;
 }
 
 void set_modules_to_save(Job& job, const Entry& from) {

@@ -28,6 +28,24 @@ BOOST_AUTO_TEST_CASE(a_regular_expression_of_peft_names_matrices) {
              "expression names none that can be planned");
 }
 
+BOOST_AUTO_TEST_CASE(matrices_of_other_families_are_those_of_a_run_file) {
+  const std::string job =
+      "base_model: gpt2\nmicro_batch_size: 1\nadapter: lora\nlora_r: 8\nlora_target_modules: ";
+  const auto targets = [&](const std::string& list) {
+    return value(settings("a.yaml", job + list + "\n"), "lora.targets");
+  };
+  BOOST_TEST(targets("[c_attn, c_fc]") == R"(["q_proj", "k_proj", "v_proj", "up_proj"])");
+  BOOST_TEST(targets("[query_key_value, dense, dense_h_to_4h, dense_4h_to_h]") ==
+             R"(["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"])");
+  BOOST_TEST(targets("[q_proj, out_proj, fc1]") == R"(["q_proj", "up_proj", "o_proj"])");
+  // Of a hybrid: out_proj belongs to the state space.
+  const std::string hybrid = job + "[q_proj, o_proj, in_proj_qkvz, out_proj]\n";
+  BOOST_TEST(value(settings("a.yaml", hybrid), "lora.targets") == R"(["q_proj", "o_proj"])");
+  const auto [use, note] = fate("a.yaml", hybrid, "lora_target_modules");
+  BOOST_TEST((use == KeyUse::kNotModelled));
+  BOOST_TEST(note.ends_with("are not planned: in_proj_qkvz, out_proj"), note);
+}
+
 BOOST_AUTO_TEST_CASE(a_configuration_of_bitsandbytes_is_the_base_of_adapters) {
   const std::string job =
       "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 512\nbf16: true\nuse_peft: true\n";

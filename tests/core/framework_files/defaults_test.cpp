@@ -530,4 +530,21 @@ BOOST_AUTO_TEST_CASE(float8_of_torchtitan_is_planned_where_it_changes_what_fsdp_
   BOOST_TEST(precision(on, gather + "recipe_name = \"rowwise\"\n") == "bf16");
 }
 
+BOOST_AUTO_TEST_CASE(a_recipe_of_torchtune_has_the_devices_of_its_command) {
+  const std::string job =
+      "# Run it:\n#   tune run --nproc_per_node 8 lora_finetune_distributed --config X\n"
+      "model:\n  _component_: torchtune.models.llama3.llama3_8b\ntokenizer:\n  max_seq_len: 2048\n";
+  auto s = settings("t.yaml", job);
+  BOOST_TEST(s.at("parallel.data") == "8 @2");
+  BOOST_TEST(value(s, "parallel.zero") == "3");
+  s = settings("t.yaml", job, {{"parallel.data", "4", ""}});
+  BOOST_TEST(value(s, "parallel.zero") == "3");
+  BOOST_TEST(s.count("parallel.data") == 0u);
+  s = settings("t.yaml", job + "data_parallel_shard_dim: 2\n");
+  BOOST_TEST(value(s, "parallel.data") == "2");
+  // A command for one device, or no command.
+  BOOST_TEST(settings("t.yaml", "# tune run full_finetune_single_device\n" + job.substr(job.find("model")))
+                 .count("parallel.data") == 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
