@@ -179,22 +179,27 @@ void set_adapters(Job& job, const char* rank, const char* dropout, const char* t
   job.set_default("lora.targets", targets, source);
 }
 
-/// Its adapters are trained alone only with only_optimize_lora.
+/// Its adapters freeze the weights of linear layers; without only_optimize_lora the rest of the model is
+/// trained.
 void finish_deepspeed_chat(Job& job, const Entries& entries) {
   const Given *dim = job.find("@lora_dim"), *only = job.find("@only_lora");
   if (dim) {
     const Given from = *dim;
-    if (only) {
-      job.set_default("@peft", "true", from);
-      job.set_default("lora.rank", from.value, from);
-      job.set_default("lora.targets", "all-linear", from);
-    } else {
-      job.keys.push_back({from.key, from.value, from.where, runfile::KeyUse::kNotModelled,
-                          "adapters beside weights that are trained too; planned as full training", true});
-    }
+    job.set_default("@peft", "true", from);
+    job.set_default("lora.rank", from.value, from);
+    job.set_default("lora.targets", "all-linear", from);
+    if (!only)
+      job.keys.push_back(
+          {from.key, from.value, from.where, runfile::KeyUse::kNotModelled,
+           "without only_optimize_lora embeddings, norms and biases are trained too; planned are "
+           "the adapters",
+           true});
   }
   job.erase("@lora_dim"), job.erase("@only_lora");
-  if (!has_key(entries, {"data_split"})) return;
+  // accelerate launch has a zero_stage too, beside use_deepspeed.
+  const bool chat = has_key(entries, {"data_split"}) ||
+                    (has_key(entries, {"zero_stage"}) && !has_key(entries, {"use_deepspeed"}));
+  if (!chat) return;
   constexpr const char* kChat = "default of DeepSpeed-Chat";
   job.set_default("data.seq_len", "512", kChat);
   job.set_default("train.micro_batch", "16", kChat);

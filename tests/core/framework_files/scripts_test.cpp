@@ -157,11 +157,18 @@ BOOST_AUTO_TEST_CASE(deepspeed_chat_has_its_own_defaults) {
   BOOST_TEST(s.at("train.precision") == "fp16");
   BOOST_TEST(s.at("data.seq_len") == "512");
   BOOST_TEST(s.at("train.micro_batch") == "16");
-  const auto [use, note] = fate("t.sh", job + "--lora_dim 128\n", "lora_dim", {{"parallel.data", "8", ""}});
-  BOOST_TEST(note.empty(), note);  // the key was read; that the weights are trained too is a line of its own
-  BOOST_TEST(
-      value(settings("t.sh", job + "--lora_dim 128 --only_optimize_lora\n", {{"parallel.data", "8", ""}}),
-            "lora.rank") == "128");
+  const std::vector<runfile::Override> ranks{{"parallel.data", "8", ""}};
+  s = settings("t.sh", job + "--lora_dim 128 --only_optimize_lora\n", ranks);
+  BOOST_TEST(value(s, "lora.rank") == "128");
+  BOOST_TEST(value(s, "lora.targets") == "all-linear");
+  // The other weights are trained too without only_optimize_lora.
+  const auto lines = [&](const std::string& options) {
+    return std::ranges::count_if(read_text("t.sh", job + options, ranks).keys, [](const runfile::FileKey& k) {
+      return k.key == "lora_dim" && k.use == KeyUse::kNotModelled && k.needs_more;
+    });
+  };
+  BOOST_TEST(lines("--lora_dim 128\n") == 1);
+  BOOST_TEST(lines("--lora_dim 128 --only_optimize_lora\n") == 0);
 }
 
 BOOST_AUTO_TEST_CASE(moments_under_deepspeed_have_the_type_of_master_weights) {
@@ -226,6 +233,9 @@ BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
   BOOST_TEST(error_of("t.sh", "accelerate launch --num_processes 2 src/train.py jobs/sft.yaml\n") ==
              "t.sh:1: this script has no options of a training run, but names files that may have them (give "
              "those: --from jobs/sft.yaml)");
+  // A script that converts a model names one, too.
+  BOOST_TEST(error_of("t.sh", "python expand.py --model_name_or_path gpt2 --output_dir x --num_expand 8\n")
+                 .starts_with("t.sh:1: no option of this script is one of a training run"));
   BOOST_TEST(error_of("t.sh", "python serve.py --port 80\n")
                  .starts_with("t.sh:1: no option of this script is one of a training run"));
 }
