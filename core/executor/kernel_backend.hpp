@@ -106,6 +106,8 @@ class KernelBackend final : public Backend {
       case OpKind::kAdamW8bit:
       case OpKind::kAdafactor:
       case OpKind::kMuon:
+      case OpKind::kMuonDirection:
+      case OpKind::kMuonOrthogonalise:
       case OpKind::kLoraB:
       case OpKind::kLoraBDx:
       case OpKind::kLoraBDw:

@@ -38,7 +38,8 @@ void ValueRun::among_tensor_ranks() {
     if (o_->kind == OpKind::kAllGather && o_->ins > all_gather::kShard.slot) return gather_rows(b);
     Value& v = contents(b);
     if (v.lacks != Lacks::kTensorRanks) f_.at(i_, "adds up " + text(v) + ", of which every rank has all");
-    const bool pieces = v.quantity == Quantity::kHeadStats || v.quantity == Quantity::kLogits;
+    const bool pieces = v.quantity == Quantity::kHeadStats || v.quantity == Quantity::kLogits ||
+                        v.quantity == Quantity::kDirection;
     const bool of_tokens = v.quantity != Quantity::kDoraSquares;
     const OpKind wanted = pieces                        ? OpKind::kAllGather
                           : divides_rows() && of_tokens ? OpKind::kReduceScatter

@@ -188,6 +188,8 @@ class ValueRun {
         return bit(qk_norm_bwd::kPartials);
       case OpKind::kGradSquares:
         return bit(grad_squares::kPartials);
+      case OpKind::kMuonOrthogonalise:
+        return bit(muon_orthogonalise::kWork);
       default:
         return 0;
     }
@@ -479,6 +481,9 @@ class ValueRun {
   void lora_b();
   void lora_b_dx();
   void lora_b_dw();
+  void muon();
+  void muon_direction();
+  void muon_orthogonalise();
   void dora_scale();
   void dora_squares();
   void dora_factors();

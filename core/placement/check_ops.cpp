@@ -387,6 +387,37 @@ void ValueRun::attention_step() {
 
 /// The destination gets the contents of the source; for a weight, kWeightCopy. A persistent destination is
 /// only allowed for the copy of a weight that the update refreshes.
+void ValueRun::muon() {
+  if (o_->ins <= muon::kDirection.slot) return update_with_scratch(muon::kWork);
+  const std::uint32_t param = params_.param_of(in(muon::kGrad), ParamPart::kGrad);
+  need(muon::kDirection, value(Quantity::kOrthogonal, static_cast<std::int32_t>(param)));
+  for (std::uint8_t k = 0; k < muon::kDirection.slot; ++k) intact(in(In{k}));
+  params_.update(i_);
+  for (BufferId b : o_->outputs()) write(b);
+}
+
+/// Each TP rank writes its piece, if the ranks divide the parameter.
+void ValueRun::muon_direction() {
+  for (BufferId b : o_->inputs()) intact(b);
+  const std::uint32_t param = params_.direction(i_);
+  if (param == UINT32_MAX) return;
+  write(out(muon_direction::kMOut));
+  const Value v = value(Quantity::kDirection, static_cast<std::int32_t>(param));
+  give(muon_direction::kX, params_.is_divided(param) ? part_of_sum(v) : v);
+}
+
+void ValueRun::muon_orthogonalise() {
+  const BufferId x = in(muon_orthogonalise::kX);
+  scratch(muon_orthogonalise::kWork);
+  Value v = contents(x);
+  if (v.quantity != Quantity::kDirection)
+    return f_.at(i_, p_[x].name() + " is not the direction of a parameter");
+  v.lacks = Lacks::kNothing;
+  need(muon_orthogonalise::kX, v);
+  v.quantity = Quantity::kOrthogonal;
+  give(muon_orthogonalise::kXOut, v);
+}
+
 void ValueRun::copy() {
   const BufferId from = in(copy::kFrom), to = out(copy::kTo);
   const std::uint32_t param = params_.param_of(from, ParamPart::kWeight);
@@ -543,7 +574,13 @@ void ValueRun::apply() {
       update_with_scratch(adafactor::kSums);
       break;
     case OpKind::kMuon:
-      update_with_scratch(muon::kWork);
+      muon();
+      break;
+    case OpKind::kMuonDirection:
+      muon_direction();
+      break;
+    case OpKind::kMuonOrthogonalise:
+      muon_orthogonalise();
       break;
     case OpKind::kAttentionStep:
       attention_step();

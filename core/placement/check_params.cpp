@@ -118,6 +118,32 @@ OpKind ParamRecord::kind_of(Optimizer wanted, const Param& q) const {
   return OpKind::kAdamW;
 }
 
+bool ParamRecord::is_divided(std::size_t param) const {
+  return has_tensor_ranks() &&
+         division_of(p_.tensor_infos[p_.params[param].slices.front().tensor]) != Division::kNone;
+}
+
+/// The first part of an update by Muon.
+std::uint32_t ParamRecord::direction(std::uint32_t op) {
+  using namespace operand;
+  const Op& o = p_.ops[op];
+  any_update_ = true;
+  if ((has_ranks() || has_tensor_ranks()) && sums_ != 1) f_.at(op, "updates by the norm of this rank alone");
+  const std::uint32_t i = param_of(o[muon_direction::kGrad], ParamPart::kGrad);
+  if (i == UINT32_MAX)
+    return f_.at(op, "finds " + p_[o[muon_direction::kGrad]].name() + " where a gradient belongs"), i;
+  const Param& q = p_.params[i];
+  if (kind_of(p_.run.optimizer, q) != OpKind::kMuon) f_.at(op, "is not the optimizer of the run");
+  if (o[muon_direction::kM] != q.m)
+    f_.at(op, "finds " + p_[o[muon_direction::kM]].name() + " where the momentum of " + p_[q.weight].name() +
+                  " belongs");
+  if (!states_[i].defined) f_.at(op, "reads " + p_[q.grad].name() + " before anything has written it");
+  if (known(o[muon_direction::kScalars]) || !p_[o[muon_direction::kScalars]].persistent)
+    f_.at(op, "finds " + p_[o[muon_direction::kScalars]].name() + " where the scalars belong");
+  if (++states_[i].directions > 1) f_.at(op, "changes " + p_[q.m].name() + " a second time");
+  return i;
+}
+
 /// Every operand must belong to the same parameter: buffers of equal shape are interchangeable for the shape
 /// check, so only identity finds a mix-up.
 void ParamRecord::update(std::uint32_t op) {

@@ -32,6 +32,10 @@ class ParamRecord {
   void contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro);
   void end_of_micro();
   void squares(std::uint32_t op, BufferId grad);
+  /// Of kMuonDirection: the parameter; UINT32_MAX, with a finding, if its operands are not those of one.
+  std::uint32_t direction(std::uint32_t op);
+  /// True if each TP rank has a part of the matrices of a parameter.
+  bool is_divided(std::size_t param) const;
   void update(std::uint32_t op);
   /// A sum of gradients over the ranks starts; weights are gathered; scalars are summed.
   void reduce(std::uint32_t op, BufferId grad);
@@ -52,6 +56,7 @@ class ParamRecord {
     bool defined = false;                                      // holds this update's gradient
     std::uint32_t contributions = 0, first_writes = 0;         // in this micro-batch
     std::uint32_t squares = 0, updates = 0;                    // in this update
+    std::uint32_t directions = 0;                              // likewise, of Muon in parts
     std::uint32_t reduced = 0, gathered = 0, tensor_sums = 0;  // likewise, of several ranks
   };
   const Entry& entry(BufferId b) const { return entries_[b]; }

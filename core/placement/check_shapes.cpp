@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/model/adapters.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "core/step/operands.hpp"
 #include "core/step/scratch_sizes.hpp"
 
@@ -130,11 +131,22 @@ class Shapes {
     for (const Param& q : p_.params)
       for (const Slice& s : q.slices) {
         const TensorInfo& t = p_.tensor_infos[s.tensor];
-        const std::uint64_t least = std::min(t.dim[0], t.dim[1]);
-        if (q.grad != kNoBuffer && t.rank > 1 && t.layer >= 0)
-          floats = std::max(floats, 2 * (t.elements() + least * least));
+        if (q.grad == kNoBuffer || t.rank < 2 || t.layer < 0) continue;
+        // Of the whole tensor, if TP ranks divide it.
+        const Division d = p_.run.mode == RunMode::kInference ? Division::kNone : division_of(t);
+        const std::uint64_t rows = t.dim[0] * (d == Division::kRows ? T : 1),
+                            cols = t.dim[1] * (d == Division::kColumns ? T : 1), least = std::min(rows, cols);
+        floats = std::max(floats, 2 * (rows * cols + least * least));
       }
     return floats;
+  }
+  /// TP ranks of which a direction of Muon has a piece each.
+  std::uint64_t pieces(BufferId grad) const {
+    for (const Param& q : p_.params)
+      if (q.grad == grad && p_.run.mode != RunMode::kInference &&
+          division_of(p_.tensor_infos[q.slices.front().tensor]) != Division::kNone)
+        return T;
+    return 1;
   }
   std::uint64_t most_columns() const {
     std::uint64_t columns = 0;
@@ -435,6 +447,14 @@ void Shapes::update() {
     case OpKind::kMuon:
       in(muon::kWeight, g.rows, g.cols), f32(muon::kM, g.rows, g.cols), scalars(muon::kScalars),
           f32(muon::kMaster, g.rows, g.cols), f32(muon::kWork, muon_work(), 1);
+      if (o_.ins > muon::kDirection.slot) f32(muon::kDirection, pieces(o_[muon::kGrad]) * g.rows, g.cols);
+      break;
+    case OpKind::kMuonDirection:
+      f32(muon_direction::kM, g.rows, g.cols), scalars(muon_direction::kScalars),
+          f32_out(muon_direction::kX, pieces(o_[muon_direction::kGrad]) * g.rows, g.cols);
+      break;
+    case OpKind::kMuonOrthogonalise:
+      f32(muon_orthogonalise::kWork, muon_work(), 1);
       break;
     case OpKind::kSgd:
       weight(sgd::kWeight), scalars(sgd::kScalars), state(sgd::kMaster);

@@ -65,7 +65,7 @@ const Signature& signature(OpKind k) {
       {3, 0, {1, kNone, kNone, kNone}},            // dropout_add; 2 on the CPU
       {6, 0b100000, {1, 2, 3, 5}},                 // adamw_8bit; likewise
       {7, 0b1001000, {1, 2, 3, 6}},                // adafactor; likewise, column means only of a matrix
-      {6, 0b100000, {1, 2, 5, kNone}},             // muon; likewise
+      {7, 0b1110000, {1, 2, 5, kNone}},            // muon; likewise; 6 without a direction
       {1, 0, {kNew, kNone, kNone, kNone}},         // dequantize
       {4, 0, {kNew, kNone, kNone, kNone}},         // dora_scale
       {5, 0b11100, {4, kNone, kNone, kNone}},      // dora; without operand 4 the output is new
@@ -79,6 +79,8 @@ const Signature& signature(OpKind k) {
       {2, 0b10, {kNew, kNone, kNone, kNone}},      // take_rows
       {3, 0, {kNew, kNone, kNone, kNone}},         // dora_squares
       {2, 0, {kNew, kNone, kNone, kNone}},         // dora_factors
+      {3, 0, {1, kNew, kNone, kNone}},             // muon_direction
+      {2, 0, {0, kNone, kNone, kNone}},            // muon_orthogonalise
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -106,6 +108,17 @@ void check_sections(const Program& p, Findings& f) {
   wanted(SectionKind::kGenerate, "generate", true);
 }
 
+/// Muon gets its direction from other operations where the host has the weights, and where TP ranks divide
+/// the matrices of the parameter with this gradient.
+bool is_muon_in_parts(const Program& p, BufferId grad) {
+  if (p.traits.mode == "streamed") return true;
+  if (p.run.parallel.tensor <= 1 || p.run.mode == RunMode::kInference) return false;
+  for (const Param& q : p.params)
+    if (q.grad == grad && grad != kNoBuffer)
+      return division_of(p.tensor_infos[q.slices.front().tensor]) != Division::kNone;
+  return false;
+}
+
 /// False if an index is invalid: the caller then skips checks that would use it.
 bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
@@ -125,10 +138,16 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
              logits = o.kind == OpKind::kHeadLogits || o.kind == OpKind::kHeadBwd;
   if ((heads || logits) && adapter_blocks(p.model, p.run, AdapterGroup::kHead, -1).count == 0)
     ins = least_inputs(o.kind) + std::size_t{heads && tensor_ranks};
+  const bool in_parts = o.kind == OpKind::kMuon && is_muon_in_parts(p, o.in[operand::muon::kGrad.slot]);
+  if (o.kind == OpKind::kMuon && !in_parts) --ins;
   if (o.ins != ins)
     return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;
   for (std::size_t k = 0; k < o.ins; ++k) {
-    const bool needed = heads && tensor_ranks && k == operand::head::stats(o.kind).slot;
+    const bool needed = (heads && tensor_ranks && k == operand::head::stats(o.kind).slot) ||
+                        (in_parts && k == operand::muon::kDirection.slot) ||
+                        (o.kind == OpKind::kMuon && !in_parts && k == operand::muon::kWork.slot);
+    if (in_parts && k == operand::muon::kWork.slot && o.in[k] != kNoBuffer)
+      return f.at(i, "has scratch that it does not use"), false;
     if (o.in[k] == kNoBuffer && (needed || !(s.optional >> k & 1)))
       return f.at(i, "has no input " + std::to_string(k)), false;
     if (o.in[k] != kNoBuffer && o.in[k] >= p.buffers.size())

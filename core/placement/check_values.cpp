@@ -31,7 +31,9 @@ std::string text(const Value& v) {
                                            "the unscaled output",
                                            "the DoRA factors",
                                            "the squared norms of rows",
-                                           "the statistics of the logits"};
+                                           "the statistics of the logits",
+                                           "the direction",
+                                           "the orthogonalised direction"};
   std::string s = v.gradient ? "the gradient of " : "";
   if (v.lacks == Lacks::kAdapters) s = "the part without adapters of " + s;
   if (v.lacks == Lacks::kMagnitudes) s = "the part without magnitudes of " + s;
@@ -43,7 +45,8 @@ std::string text(const Value& v) {
       v.quantity == Quantity::kHeadStats)
     return s;
   if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart ||
-      v.quantity == Quantity::kGradSum)
+      v.quantity == Quantity::kGradSum || v.quantity == Quantity::kDirection ||
+      v.quantity == Quantity::kOrthogonal)
     return s + " of parameter " + std::to_string(v.at);
   if (v.quantity == Quantity::kLoraInner || v.quantity == Quantity::kDropped ||
       v.quantity == Quantity::kUnscaled || v.quantity == Quantity::kDoraScale ||

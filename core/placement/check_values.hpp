@@ -35,6 +35,8 @@ enum class Quantity : std::uint8_t {
   kDoraScale,    // the factors that the magnitudes give; `at` likewise
   kDoraSquares,  // the squared norms of rows from which they follow; `at` likewise
   kHeadStats,    // per token and TP rank, of the part of the vocabulary
+  kDirection,    // of Muon, of parameter `at`
+  kOrthogonal,   // the same, orthogonalised: of a divided parameter, this rank's piece of it
 };
 
 /// What a value lacks, which is added to it next: the part of the adapters, or then that of the magnitudes;

@@ -17,7 +17,10 @@ enum Copy : std::uint32_t {
   kStreamed = 1002,      // + i: temporary device copy for the i-th pass over a parameter
   // + i: with ZeRO 2 and 3, the whole of a parameter of which the rank has a shard: its gradient in a
   // micro-batch, or its weight for the i-th pass over it.
-  kWhole = 1u << 20
+  kWhole = 1u << 20,
+  // With the role of a gradient: the direction of Muon that is computed from it; and in host memory.
+  kDirection = 2u << 20,
+  kDirectionOnHost
 };
 
 namespace role {

@@ -62,10 +62,6 @@ void require_supported_run(const ModelSpec& m, const RunSpec& r, const TrainerTr
   require_supported_precision(r, p);
   if (const PlannedOnly b = planned_only_setting(r))
     throw usage_error(b.key + " = " + b.value + " is not supported for training", "remove the key");
-  if (r.optimizer == Optimizer::kMuon && r.mode != RunMode::kInference && p.mode == "streamed")
-    throw usage_error(
-        "optimizer.name = \"muon\" is not supported in mode \"streamed\", in which the host updates weights",
-        "use mode resident or hybrid, or optimizer.name = \"adamw-8bit\" or \"adafactor\"");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" must be resolved before a program is built",
                       "set train.recompute to \"none\", \"selective\" or \"full\"");
@@ -130,10 +126,11 @@ void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const 
     require_whole_blocks(coded, r, kMomentBlock, "moments in 8 bits (optimizer.name = \"adamw-8bit\")",
                          "use adamw, or another parallel.tensor");
   }
-  if (r.optimizer == Optimizer::kMuon || r.optimizer == Optimizer::kAdafactor)
-    throw usage_error(setting + " is not supported with optimizer.name = \"" +
-                          std::string(name(r.optimizer)) + "\", which needs whole matrices",
-                      "use adamw, adamw-8bit, lion, sgd or sgd-momentum");
+  if (r.optimizer == Optimizer::kAdafactor)
+    throw usage_error(setting +
+                          " is not supported with optimizer.name = \"adafactor\", whose means of rows and "
+                          "columns are sums over the ranks",
+                      "use adamw, adamw-8bit, lion, muon, sgd or sgd-momentum");
 }
 
 /// Several data-parallel ranks. With ZeRO they update any range of elements of a parameter, which factored

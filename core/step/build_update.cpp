@@ -48,7 +48,7 @@ BufferId update_scratch(Builder& b) {
     columns = std::max(columns, b.p[q.grad].cols);
     if (op_kind(b, q) == OpKind::kMuon)
       for (std::size_t i = 0; i < q.slices.size(); ++i) {
-        const MatrixSlice s = matrix_slice(b.p, q, i);
+        const MuonSlice s = muon_slice(b.p, q, i);
         floats = std::max(floats, muon_work_floats(s.rows, s.cols));
       }
   }
@@ -56,6 +56,20 @@ BufferId update_scratch(Builder& b) {
   if (b.p.run.optimizer == Optimizer::kAdafactor)
     return b.scratch(role::kAdafactorSums, -1, b.p.traits.slots, checked_add(columns, 2), DType::kF64);
   return kNoBuffer;
+}
+
+/// Muon of a parameter that TP ranks divide: each computes the direction of its part, all of them put the
+/// whole together, and each orthogonalises it and takes its part.
+BufferId orthogonal_direction(Builder& b, const Param& q, BufferId scratch) {
+  const Buffer& grad = b.p[q.grad];
+  const std::int32_t l = grad.layer;
+  const BufferId x = b.add(grad.role, l, Component::kCommunication,
+                           checked_mul(b.p.run.parallel.tensor, grad.rows), grad.cols);
+  b.p.buffers[x].copy = kDirection;
+  b.op(OpKind::kMuonDirection, l, {q.grad, q.m, b.scalars}, {q.m, x});
+  gather_over_tensor_ranks(b, x);
+  b.op(OpKind::kMuonOrthogonalise, l, {x, scratch}, {x});
+  return x;
 }
 
 void update(Builder& b, const Param& q, BufferId scratch) {
@@ -75,9 +89,13 @@ void update(Builder& b, const Param& q, BufferId scratch) {
     case OpKind::kAdafactor:
       return b.op(kind, l, {q.grad, q.weight, q.m, q.v, b.scalars, scratch, q.master},
                   {q.weight, q.m, q.v, q.master}, flags);
-    case OpKind::kMuon:
-      return b.op(kind, l, {q.grad, q.weight, q.m, b.scalars, scratch, q.master}, {q.weight, q.m, q.master},
-                  flags);
+    case OpKind::kMuon: {
+      const bool divided = is_divided_for_muon(b.p, q);
+      const BufferId direction = divided ? orthogonal_direction(b, q, scratch) : kNoBuffer;
+      return b.op(kind, l,
+                  {q.grad, q.weight, q.m, b.scalars, divided ? kNoBuffer : scratch, q.master, direction},
+                  {q.weight, q.m, q.master}, flags);
+    }
     default:
       assert(false && "not an optimizer");
   }

@@ -167,9 +167,24 @@ class Streamed {
     arriving_.clear();
   }
 
-  /// The whole update runs on the host.
+  /// The whole update runs on the host, but the products of Muon: the direction of a parameter travels to the
+  /// device and back. The weight is updated one parameter later, so that the host computes the next direction
+  /// while the device orthogonalises this one.
   void update(const Section& s, std::vector<Op>& out) {
-    for (std::uint32_t i = s.begin; i < s.end; ++i) host_.update_on_host(p_.ops[i], out);
+    std::vector<Op> waiting;  // the end of the last update by Muon
+    for (std::uint32_t i = s.begin; i < s.end; ++i) {
+      const Op& op = p_.ops[i];
+      if (op.kind != OpKind::kMuon) {
+        out.insert(out.end(), waiting.begin(), waiting.end()), waiting.clear();
+        host_.update_on_host(op, out);
+        continue;
+      }
+      std::vector<Op> rest;
+      host_.muon_with_device(op, out, rest);
+      out.insert(out.end(), waiting.begin(), waiting.end());
+      waiting = std::move(rest);
+    }
+    out.insert(out.end(), waiting.begin(), waiting.end());
   }
 
   struct Arriving {

@@ -111,6 +111,24 @@ void HostBuffers::update_on_host(Op op, std::vector<Op>& out) {
   out.push_back(op);
 }
 
+void HostBuffers::muon_with_device(const Op& op, std::vector<Op>& out, std::vector<Op>& rest) {
+  namespace muon = operand::muon;
+  const BufferId grad = op[muon::kGrad], m = op[muon::kM];
+  const Buffer g = p_[grad];
+  const BufferId on_host = pinned(g.role, g.layer, kDirectionOnHost, g.rows, g.cols, DType::kF32);
+  Buffer b = p_[on_host];
+  b.copy = kDirection, b.tier = Tier::kDevice;
+  const BufferId on_device = add(b);
+  out.push_back(make_op_like(op, OpKind::kMuonDirection, {grad, m, scalars()}, {m, on_host}));
+  out.push_back(make_op_like(op, OpKind::kCopy, {on_host}, {on_device}));
+  out.push_back(make_op_like(op, OpKind::kMuonOrthogonalise, {on_device, op[muon::kWork]}, {on_device}));
+  out.push_back(make_op_like(op, OpKind::kCopy, {on_device}, {on_host}));
+  rest.push_back(make_op_like(op, OpKind::kHold, {on_device, on_host}, {}));
+  rest.push_back(make_op_like(op, OpKind::kMuon,
+                              {grad, op[muon::kWeight], m, scalars(), kNoBuffer, op[muon::kMaster], on_host},
+                              {op[muon::kWeight], m, op[muon::kMaster]}, op.flags));
+}
+
 void HostBuffers::replace_embed(const Op& op, BufferId table, std::uint32_t copy_class,
                                 std::vector<Op>& out) {
   const Buffer x = p_[op[operand::embed::kX]];

@@ -45,6 +45,9 @@ class HostBuffers {
   void replace_embed_bwd(const Op& op, std::uint32_t copy_class, std::vector<Op>& out);
   /// Appends an update operation on a parameter of the host: with the host's scalars and scratch.
   void update_on_host(Op op, std::vector<Op>& out);
+  /// Appends a kMuon operation on a parameter of the host whose products the device computes: to `out` up to
+  /// the copy of the direction back to the host, to `rest` the wait for it and the update of the weight.
+  void muon_with_device(const Op& op, std::vector<Op>& out, std::vector<Op>& rest);
   BufferId add(Buffer b);
 
  private:

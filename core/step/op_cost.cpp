@@ -27,11 +27,10 @@ std::uint64_t attention(const Program& p, const Op& op, std::uint64_t products) 
 }
 
 /// Five Newton-Schulz steps of every tensor: x x^T, its square, and a product with x.
-std::uint64_t muon(const Program& p, const Op& op) {
-  const Param& q = param_of_gradient(p, op[operand::muon::kGrad]);
+std::uint64_t muon(const Program& p, const Param& q) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < q.slices.size(); ++i) {
-    const MatrixSlice s = matrix_slice(p, q, i);
+    const MuonSlice s = muon_slice(p, q, i);
     const std::uint64_t least = std::min(s.rows, s.cols), most = std::max(s.rows, s.cols);
     sum = checked_add(sum, checked_mul(5, checked_add(checked_mul(2, product(least, least, most)),
                                                       product(least, least, least))));
@@ -82,8 +81,12 @@ std::uint64_t flops(const Program& p, const Op& op) {
     case OpKind::kHeadBwd:
       return checked_add(checked_mul(2, product_of(p, op, op[operand::head_bwd::kHead])),  // d hf, grad_head
                          adapter_of_head(p, op, 2));
-    case OpKind::kMuon:
-      return muon(p, op);
+    case OpKind::kMuon:  // with a direction, products are those of another operation
+      return op[operand::muon::kDirection] == kNoBuffer
+                 ? muon(p, param_of_gradient(p, op[operand::muon::kGrad]))
+                 : 0;
+    case OpKind::kMuonOrthogonalise:
+      return muon(p, param_of_direction(p, op[operand::muon_orthogonalise::kX]));
     case OpKind::kAttention:
       // Two products forward, five backward: the scores are computed again in the backward pass.
       return attention(p, op, 2);  // q k^T, p v

@@ -474,7 +474,8 @@ inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
 }  // namespace sum_scalars
 
 /// One Muon update of a parameter, tensor by tensor: the momentum, orthogonalised by five Newton-Schulz
-/// steps.
+/// steps. With kDirection the orthogonalised direction is given: then the operation has no scratch, changes
+/// the weight alone, and kM has been changed by kMuonDirection.
 namespace muon {
 inline constexpr In kGrad{0};        // f32
 inline constexpr In kWeight{1};      // changed in place
@@ -482,10 +483,30 @@ inline constexpr In kM{2};           // momentum, f32, changed in place
 inline constexpr In kScalars{3};     // f64[16]
 inline constexpr In kWork{4};        // f32[muon_work_floats(),1] scratch, of the largest tensor
 inline constexpr In kMaster{5};      // as for kAdamW
+inline constexpr In kDirection{6};   // of kMuonOrthogonalise, optional; last slot, which others do not have
 inline constexpr Out kWeightOut{0};  // the same buffer as kWeight
 inline constexpr Out kMOut{1};       // as kM
 inline constexpr Out kMasterOut{2};  // as kMaster, if present
 }  // namespace muon
+
+/// m = beta m + (1-beta) g, and the direction x = (1-beta) g + beta m, for the elements of this rank. If TP
+/// ranks divide the parameter, x has a piece of each of the T ranks, of which this one is written. x has the
+/// role of the gradient.
+namespace muon_direction {
+inline constexpr In kGrad{0};     // f32[R,k]
+inline constexpr In kM{1};        // momentum, f32[R,k], changed in place
+inline constexpr In kScalars{2};  // f64[16]
+inline constexpr Out kMOut{0};    // as kM
+inline constexpr Out kX{1};       // f32[T*R,k]
+}  // namespace muon_direction
+
+/// x becomes orthogonal, tensor by tensor: every whole tensor is put together from the pieces of the TP
+/// ranks, and this rank's piece becomes its part of the result.
+namespace muon_orthogonalise {
+inline constexpr In kX{0};      // f32[T*R,k], the pieces of all TP ranks; changed in place
+inline constexpr In kWork{1};   // as kMuon, of the largest whole tensor
+inline constexpr Out kXOut{0};  // the same buffer as kX
+}  // namespace muon_orthogonalise
 
 /// Slots that all optimizer operations share, and those that depend on the kind.
 namespace optimizer {
@@ -503,6 +524,8 @@ constexpr In scalars(OpKind k) {
       return adafactor::kScalars;
     case OpKind::kMuon:
       return muon::kScalars;
+    case OpKind::kMuonDirection:
+      return muon_direction::kScalars;
     default:
       return sgd_momentum::kScalars;
   }

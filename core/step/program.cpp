@@ -67,7 +67,7 @@ constexpr OpInfo kOps[] = {
     {"adamw_8bit", 6, bits({adamw_8bit::kWeight, adamw_8bit::kM, adamw_8bit::kV, adamw_8bit::kMaster}), 0},
     {"adafactor", 7, bits({adafactor::kWeight, adafactor::kRows, adafactor::kColumns, adafactor::kMaster}),
      bits({adafactor::kSums})},
-    {"muon", 6, bits({muon::kWeight, muon::kM, muon::kMaster}), bits({muon::kWork})},
+    {"muon", 7, bits({muon::kWeight, muon::kM, muon::kMaster}), bits({muon::kWork})},
     {"dequantize", 1, 0, 0},
     {"dora_scale", 4, 0, 0},
     {"dora", 5, bits({dora::kAdded}), 0},
@@ -81,6 +81,8 @@ constexpr OpInfo kOps[] = {
     {"take_rows", 2, 0, 0},
     {"dora_squares", 3, 0, 0},
     {"dora_factors", 2, 0, 0},
+    {"muon_direction", 3, bits({muon_direction::kM}), 0},
+    {"muon_orthogonalise", 2, bits({muon_orthogonalise::kX}), bits({muon_orthogonalise::kWork})},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -99,6 +101,7 @@ std::uint8_t least_inputs(OpKind k) {
     case OpKind::kDropout:
     case OpKind::kDropoutAdd:
     case OpKind::kAllGather:
+    case OpKind::kMuon:
       return all - 1;
     case OpKind::kHeadLoss:
       return head_loss::kStats.slot;
@@ -121,6 +124,7 @@ std::string Buffer::name() const {
   n += role;
   if (copy == kRecomputedCopy) n += "'";
   if (copy == kOnHost) return n + " (host)";
+  if (copy >= kDirection) return n + (copy == kDirection ? " (direction)" : " (direction on the host)");
   if (copy >= kWhole) return n + " (whole " + std::to_string(copy - kWhole + 1) + ")";
   if (copy == kTokenOnHost) return "generate." + n + " (host)";
   if (copy >= kStreamed) return n + " (streamed " + std::to_string(copy - kStreamed + 1) + ")";

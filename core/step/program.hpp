@@ -119,6 +119,10 @@ enum class OpKind : std::uint8_t {
   // kDoraScale of a product whose inputs TP ranks divide, in two parts: the ranks sum the squares between.
   kDoraSquares,  // of the rows of this rank's columns of W + scale * B A
   kDoraFactors,  // m / norm and 1 / norm, from the sums
+  // Muon in parts, where a matrix is divided among TP ranks or its weight is in host memory; kMuon then adds
+  // the direction to the weight.
+  kMuonDirection,      // momentum, and the direction that follows from it
+  kMuonOrthogonalise,  // the direction of whole tensors
   kCount_,
 };
 

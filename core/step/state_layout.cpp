@@ -64,6 +64,34 @@ MatrixSlice matrix_slice(const Program& p, const Param& param, std::size_t slice
   return {s.first_element / cols, t.dim[0], cols};
 }
 
+bool is_divided_for_muon(const Program& p, const Param& param) {
+  return p.run.parallel.tensor > 1 && p.run.mode != RunMode::kInference &&
+         division_of(p.tensor_infos[param.slices.front().tensor]) != Division::kNone;
+}
+
+const Param& param_of_direction(const Program& p, BufferId direction) {
+  const Buffer& x = p[direction];
+  const auto found = std::find_if(p.params.begin(), p.params.end(), [&](const Param& q) {
+    return q.grad != kNoBuffer && p[q.grad].layer == x.layer && std::string_view(p[q.grad].role) == x.role;
+  });
+  assert(found != p.params.end() && "the direction of a parameter");
+  return *found;
+}
+
+MuonSlice muon_slice(const Program& p, const Param& param, std::size_t slice) {
+  const MatrixSlice part = matrix_slice(p, param, slice);
+  const bool divided = is_divided_for_muon(p, param);
+  const std::uint32_t ranks = divided ? p.run.parallel.tensor : 1;
+  const bool by_columns =
+      divided && division_of(p.tensor_infos[param.slices[slice].tensor]) == Division::kColumns;
+  return {part,
+          checked_mul(part.rows, by_columns ? 1 : ranks),
+          checked_mul(part.cols, by_columns ? ranks : 1),
+          ranks,
+          by_columns,
+          p[param.grad].rows * p[param.grad].cols};
+}
+
 std::vector<StateLocation> state_locations(const Program& p, int moment) {
   std::unordered_map<std::string, StateLocation> by_name;
   for (const Param& q : p.params) {

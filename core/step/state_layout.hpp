@@ -35,6 +35,27 @@ struct MatrixSlice {
 };
 MatrixSlice matrix_slice(const Program& p, const Param& param, std::size_t slice);
 
+/// True if TP ranks divide the matrices of the parameter, so that Muon needs what all of them have.
+bool is_divided_for_muon(const Program& p, const Param& param);
+/// The parameter whose gradient has the role and layer of this direction of kMuonDirection.
+const Param& param_of_direction(const Program& p, BufferId direction);
+/// A tensor that Muon orthogonalises whole: this rank's part of it, and the whole, which is put together from
+/// the pieces of `ranks` TP ranks. A piece has all tensors of the parameter, stacked as in this rank.
+struct MuonSlice {
+  MatrixSlice part;
+  std::uint64_t rows, cols;  // of the whole
+  std::uint32_t ranks;
+  bool by_columns;      // the ranks divide columns, else rows
+  std::uint64_t piece;  // elements of a rank's piece
+  /// Index in the pieces of element [row, col] of the whole.
+  std::uint64_t index(std::uint64_t row, std::uint64_t col) const {
+    const std::uint64_t rank = by_columns ? col / part.cols : row / part.rows;
+    return rank * piece + (part.first_row + (by_columns ? row : row % part.rows)) * part.cols +
+           (by_columns ? col % part.cols : col);
+  }
+};
+MuonSlice muon_slice(const Program& p, const Param& param, std::size_t slice);
+
 /// One tensor of a checkpoint's state file in memory.
 struct StateLocation {
   enum class Form : std::uint8_t { kF32, kCodes };

@@ -69,8 +69,8 @@ def compare(c, step: str, what: str, keys: dict, expected: list, bound: float):
 
 
 def cases(c, names: tuple) -> list:
-    """Every name in every mode, but Muon in mode streamed; a third of them with --quick."""
-    found = [(name, mode) for name in names for mode in MODES if (name, mode) != ("muon", "streamed")]
+    """Every name in every mode; a third of them with --quick."""
+    found = [(name, mode) for name in names for mode in MODES]
     return found[::3] if c.quick else found
 
 

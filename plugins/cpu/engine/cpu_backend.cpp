@@ -85,6 +85,10 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_adafactor(ctx, op);
     case OpKind::kMuon:
       return run_muon(ctx, op);
+    case OpKind::kMuonDirection:
+      return run_muon_direction(ctx, op);
+    case OpKind::kMuonOrthogonalise:
+      return run_muon_orthogonalise(ctx, op);
     case OpKind::kAttentionStep:
       return run_attention_step(ctx, op);
     case OpKind::kLoraB:

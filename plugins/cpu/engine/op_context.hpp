@@ -168,6 +168,8 @@ inline constexpr std::uint32_t kMuonTasks = 64;
 void run_adamw_8bit(OpContext&, std::span<const step::Op>);
 void run_adafactor(OpContext&, const step::Op&);
 void run_muon(OpContext&, const step::Op&);
+void run_muon_direction(OpContext&, const step::Op&);
+void run_muon_orthogonalise(OpContext&, const step::Op&);
 void run_add_grad(OpContext&, std::span<const step::Op>);
 void run_optimizer(OpContext&, std::span<const step::Op>);  // kAdamW, kSgd, kSgdMomentum, kLion
 

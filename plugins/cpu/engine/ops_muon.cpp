@@ -72,42 +72,118 @@ float* orthogonalise(OpContext& ctx, std::uint64_t rows, std::uint64_t cols, flo
   return x;
 }
 
+/// Memory of the Newton-Schulz steps of a tensor [rows, cols].
+struct MuonWork {
+  float *x, *other, *gram, *polynomial;
+  MuonWork(float* work, std::uint64_t rows, std::uint64_t cols)
+      : x(work), other(x + rows * cols), gram(other + rows * cols) {
+    polynomial = gram + std::min(rows, cols) * std::min(rows, cols);
+  }
+};
+
+/// Calls f(range of elements) of n, in kMuonTasks parts on the threads.
+template <class F>
+void in_parts(OpContext& ctx, std::uint64_t n, F&& f) {
+  ctx.pool.run(kMuonTasks, [&](std::uint32_t task, std::uint32_t) { f(part(n, task, kMuonTasks), task); });
+}
+
+/// m and the direction x of n elements; ctx.partials gets sums of the squares of x.
+void momentum(OpContext& ctx, std::uint64_t n, const float* g, float* m, float* x, float clip) {
+  const RunSpec& run = ctx.program.run;
+  const float beta = static_cast<float>(run.beta1), rest = static_cast<float>(1.0 - run.beta1);
+  in_parts(ctx, n, [&](Range r, std::uint32_t task) {
+    ctx.partials[task] =
+        ctx.kernels.muon_momentum(r.size(), g + r.begin, m + r.begin, x + r.begin, beta, rest, clip);
+  });
+}
+
+/// The orthogonalised direction, from work.x, whose squares ctx.partials has.
+const float* orthogonal(OpContext& ctx, std::uint64_t rows, std::uint64_t cols, const MuonWork& work) {
+  double squares = 0;
+  for (std::uint32_t task = 0; task < kMuonTasks; ++task) squares += ctx.partials[task];
+  const float scale = static_cast<float>(1.0 / std::max(std::sqrt(squares), kSmallestMuonNorm));
+  in_parts(ctx, rows * cols, [&](Range r, std::uint32_t) {
+    for (std::uint64_t e = r.begin; e < r.end; ++e) work.x[e] *= scale;
+  });
+  return orthogonalise(ctx, rows, cols, work.x, work.other, work.gram, work.polynomial);
+}
+
+/// Adds the direction of elements [first, first + n) of a parameter, part of a tensor [rows, cols], to the
+/// weight.
+void apply(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t n, std::uint64_t rows,
+           std::uint64_t cols, const float* direction) {
+  const double lr = ctx.step.lr;
+  const float decay =
+      op.flags & step::kDecay ? static_cast<float>(1.0 - lr * ctx.program.run.weight_decay) : 1.0f;
+  // torch's adjust_lr_fn = "match_rms_adamw": the learning rate and weight decay of AdamW can be used.
+  const auto step = static_cast<float>(lr * 0.2 * std::sqrt(static_cast<double>(std::max(rows, cols))));
+  const UpdatedWeight updated = updated_weight(ctx, op, first);
+  in_parts(ctx, n, [&](Range r, std::uint32_t) {
+    ctx.kernels.muon_apply(r.size(), direction + r.begin, updated.values + r.begin, decay, step);
+    updated.store(ctx.kernels, r.begin, r.size());
+  });
+}
+
+/// The number of this rank among those that have pieces of a direction.
+std::uint64_t own_piece(const OpContext& ctx, const step::MuonSlice& s) {
+  return s.ranks > 1 ? ctx.program.run.parallel.tensor_rank - 1 : 0;
+}
+
+float clip_of(OpContext& ctx, step::BufferId scalars) {
+  return static_cast<float>(ctx.f64(scalars)[step::kClipFactor]);
+}
+
 }  // namespace
 
 void run_muon(OpContext& ctx, const step::Op& op) {
-  const RunSpec& run = ctx.program.run;
   const step::Param& param = step::param_of_gradient(ctx.program, op[muon::kGrad]);
-  const float clip = static_cast<float>(ctx.f64(op[muon::kScalars])[step::kClipFactor]);
-  const float beta = static_cast<float>(run.beta1), rest = static_cast<float>(1.0 - run.beta1);
-  const double lr = ctx.step.lr;
-  const float decay = op.flags & step::kDecay ? static_cast<float>(1.0 - lr * run.weight_decay) : 1.0f;
+  const bool given = op.ins > muon::kDirection.slot;
   for (std::size_t i = 0; i < param.slices.size(); ++i) {
-    const step::MatrixSlice s = step::matrix_slice(ctx.program, param, i);
-    const std::uint64_t first = s.first_row * s.cols, n = s.rows * s.cols, least = std::min(s.rows, s.cols);
-    const float* g = ctx.f32(op[muon::kGrad]) + first;
-    const UpdatedWeight updated = updated_weight(ctx, op, first);
-    float *w = updated.values, *m = ctx.f32(op[muon::kM]) + first;
-    float *x = ctx.f32(op[muon::kWork]), *other = x + n, *gram = other + n,
-          *polynomial = gram + least * least;
-    ctx.pool.run(kMuonTasks, [&](std::uint32_t task, std::uint32_t) {
-      const Range r = part(n, task, kMuonTasks);
-      ctx.partials[task] =
-          ctx.kernels.muon_momentum(r.size(), g + r.begin, m + r.begin, x + r.begin, beta, rest, clip);
+    const step::MuonSlice s = step::muon_slice(ctx.program, param, i);
+    const std::uint64_t first = s.part.first_row * s.part.cols, n = s.part.rows * s.part.cols;
+    if (given) {
+      const float* direction = ctx.f32(op[muon::kDirection]) + own_piece(ctx, s) * s.piece + first;
+      apply(ctx, op, first, n, s.rows, s.cols, direction);
+      continue;
+    }
+    const MuonWork work(ctx.f32(op[muon::kWork]), s.rows, s.cols);
+    momentum(ctx, n, ctx.f32(op[muon::kGrad]) + first, ctx.f32(op[muon::kM]) + first, work.x,
+             clip_of(ctx, op[muon::kScalars]));
+    apply(ctx, op, first, n, s.rows, s.cols, orthogonal(ctx, s.rows, s.cols, work));
+  }
+}
+
+void run_muon_direction(OpContext& ctx, const step::Op& op) {
+  const step::BufferId grad = op[muon_direction::kGrad];
+  const step::MuonSlice s = step::muon_slice(ctx.program, step::param_of_gradient(ctx.program, grad), 0);
+  momentum(ctx, s.piece, ctx.f32(grad), ctx.f32(op[muon_direction::kM]),
+           ctx.f32(op[muon_direction::kX]) + own_piece(ctx, s) * s.piece,
+           clip_of(ctx, op[muon_direction::kScalars]));
+}
+
+// Every TP rank orthogonalises the whole tensor: that of another one would have to be sent again.
+void run_muon_orthogonalise(OpContext& ctx, const step::Op& op) {
+  float* pieces = ctx.f32(op[muon_orthogonalise::kX]);
+  const step::Param& param = step::param_of_direction(ctx.program, op[muon_orthogonalise::kX]);
+  for (std::size_t i = 0; i < param.slices.size(); ++i) {
+    const step::MuonSlice s = step::muon_slice(ctx.program, param, i);
+    const MuonWork work(ctx.f32(op[muon_orthogonalise::kWork]), s.rows, s.cols);
+    in_parts(ctx, s.rows, [&](Range rows, std::uint32_t task) {
+      double squares = 0;
+      for (std::uint64_t r = rows.begin; r < rows.end; ++r)
+        for (std::uint64_t c = 0; c < s.cols; ++c) {
+          const float value = work.x[r * s.cols + c] = pieces[s.index(r, c)];
+          squares += static_cast<double>(value) * value;
+        }
+      ctx.partials[task] = squares;
     });
-    double squares = 0;
-    for (std::uint32_t task = 0; task < kMuonTasks; ++task) squares += ctx.partials[task];
-    const float scale = static_cast<float>(1.0 / std::max(std::sqrt(squares), kSmallestMuonNorm));
-    ctx.pool.run(kMuonTasks, [&](std::uint32_t task, std::uint32_t) {
-      const Range r = part(n, task, kMuonTasks);
-      for (std::uint64_t e = r.begin; e < r.end; ++e) x[e] *= scale;
-    });
-    const float* direction = orthogonalise(ctx, s.rows, s.cols, x, other, gram, polynomial);
-    // torch's adjust_lr_fn = "match_rms_adamw": the learning rate and weight decay of AdamW can be used.
-    const auto step = static_cast<float>(lr * 0.2 * std::sqrt(static_cast<double>(std::max(s.rows, s.cols))));
-    ctx.pool.run(kMuonTasks, [&](std::uint32_t task, std::uint32_t) {
-      const Range r = part(n, task, kMuonTasks);
-      ctx.kernels.muon_apply(r.size(), direction + r.begin, w + r.begin, decay, step);
-      updated.store(ctx.kernels, r.begin, r.size());
+    const float* whole = orthogonal(ctx, s.rows, s.cols, work);
+    const std::uint64_t own = own_piece(ctx, s), first_row = s.by_columns ? 0 : own * s.part.rows,
+                        first_col = s.by_columns ? own * s.part.cols : 0;
+    in_parts(ctx, s.part.rows, [&](Range rows, std::uint32_t) {
+      for (std::uint64_t r = rows.begin; r < rows.end; ++r)
+        for (std::uint64_t c = 0; c < s.part.cols; ++c)
+          pieces[s.index(first_row + r, first_col + c)] = whole[(first_row + r) * s.cols + first_col + c];
     });
   }
 }

@@ -141,11 +141,6 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
       return resident.choice("mode resident with recompute: without it needs " + format_bytes(whole) +
                              budget);
   }
-  // Mode streamed has no step program with Muon. The planner then says by how much the run does not fit.
-  if (r.optimizer == Optimizer::kMuon && r.mode != RunMode::kInference)
-    return resident.choice("mode resident" + std::string(may_recompute ? " with recompute" : "") +
-                           ": needs " + format_bytes(least_resident) + budget +
-                           "; optimizer \"muon\" is not trained in mode streamed");
   // The planner then says by how much the run does not fit.
   if (of_several_ranks(r))
     return resident.choice("mode resident" + std::string(may_recompute ? " with recompute" : "") +

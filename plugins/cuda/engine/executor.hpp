@@ -109,7 +109,9 @@ class Executor {
   void queue_backward(std::uint32_t micro);
   bool queue_micro_batches(const std::function<bool()>& cancelled);
   void run_update_section();
+  void run_host_update(const step::Op& op);
   void run_host_updates(const step::Section& s);
+  void run_updates_in_order(const step::Section& s);
 
   // Several ranks (executor_ranks.cpp).
   bool skips(const step::Op& op) const;

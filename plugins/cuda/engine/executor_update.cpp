@@ -4,7 +4,10 @@
 // from device memory, so the host need not wait in the resident mode.
 #include <algorithm>
 #include <cassert>
+#include <utility>
+#include <vector>
 
+#include "core/step/operands.hpp"
 #include "plugins/cuda/engine/executor.hpp"
 
 namespace trainhost::cuda {
@@ -75,7 +78,11 @@ void Executor::run_update_section() {
 
   // 4. Weights of the device. From here on a failure leaves some weights old and some new.
   half_updated_ = true;
-  for (std::uint32_t k = i; k < s.end; ++k)
+  // Muon of the host's weights has its products on the device, in the order of the program.
+  const bool muon_in_parts =
+      decided && std::any_of(ops.begin() + i, ops.begin() + s.end,
+                             [](const step::Op& o) { return o.kind == OpKind::kMuonOrthogonalise; });
+  for (std::uint32_t k = i; k < s.end && !muon_in_parts; ++k)
     if (!step::runs_on_host(program_, ops[k])) {
       std::uint32_t end = k + 1;
       while (end < s.end && ops[end].kind == ops[k].kind && !step::runs_on_host(program_, ops[end])) ++end;
@@ -89,17 +96,47 @@ void Executor::run_update_section() {
   check(cudaEventSynchronize(decided), "waiting for the gradient norm");
   auto* mine = arenas_.get<double>(host_scalars_);
   for (step::Scalar which : {step::kClipFactor, step::kApplied}) mine[which] = inputs_.back()[which];
-  run_host_updates({s.kind, i, s.end});
+  if (muon_in_parts)
+    run_updates_in_order({s.kind, i, s.end});
+  else
+    run_host_updates({s.kind, i, s.end});
   counters_.mark(kernels_);
 }
 
+void Executor::run_host_update(const step::Op& op) {
+  host::Operands at;
+  for (std::size_t o = 0; o < op.ins; ++o) at.in[o] = ctx_.get<void>(op.in[o]);
+  if (op.kind == OpKind::kMuonDirection) at.x = ctx_.get<void>(op[step::operand::muon_direction::kX]);
+  host::run_update(pool_, program_, op, at);
+}
+
 void Executor::run_host_updates(const step::Section& s) {
+  for (std::uint32_t k = s.begin; k < s.end; ++k)
+    if (step::runs_on_host(program_, program_.ops[k])) run_host_update(program_.ops[k]);
+}
+
+/// Operations of the host run in the calling thread, those of the device are queued. A kHold stands where the
+/// host needs what was copied to it; no other operation of the host here uses what the device changes.
+void Executor::run_updates_in_order(const step::Section& s) {
+  std::vector<std::pair<step::BufferId, cudaEvent_t>> arriving;  // by buffer of the host
   for (std::uint32_t k = s.begin; k < s.end; ++k) {
     const step::Op& op = program_.ops[k];
-    if (!step::runs_on_host(program_, op)) continue;
-    host::Operands at;
-    for (std::size_t o = 0; o < op.ins; ++o) at.in[o] = ctx_.get<void>(op.in[o]);
-    host::run_update(pool_, program_, op, at);
+    if (op.kind == OpKind::kHold) {
+      for (const auto& [buffer, event] : arriving)
+        if (buffer == op[step::operand::hold::kSecond])
+          check(cudaEventSynchronize(event), "waiting for an orthogonalised direction");
+      continue;
+    }
+    if (step::runs_on_host(program_, op)) {
+      run_host_update(op);
+      continue;
+    }
+    queue_range(k, k + 1);
+    if (op.kind != OpKind::kCopy) continue;
+    const step::BufferId to = op[step::operand::copy::kTo];
+    if (program_[to].tier == Tier::kDevice) continue;
+    arriving.emplace_back(to, events_.next());
+    check(cudaEventRecord(arriving.back().second, stream_of(kDown)), "recording an event");
   }
 }
 

@@ -94,6 +94,8 @@ template <class T>
 void queue_adafactor(OpContext&, const step::Op&);
 template <class T>
 void queue_muon(OpContext&, const step::Op&);
+void queue_muon_direction(OpContext&, const step::Op&);
+void queue_muon_orthogonalise(OpContext&, const step::Op&);
 void queue_add_grad(OpContext&, const step::Op&);
 void queue_lora(OpContext&, const step::Op&);  // kLoraB and its gradients
 template <class T>

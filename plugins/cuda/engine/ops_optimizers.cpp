@@ -105,8 +105,60 @@ void queue_adafactor(OpContext& ctx, const step::Op& op) {
   }
 }
 
+/// torch's adjust_lr_fn = "match_rms_adamw": the learning rate and weight decay of AdamW can be used.
+static double muon_lr_factor(std::uint64_t rows, std::uint64_t cols) {
+  return 0.2 * std::sqrt(static_cast<double>(std::max(rows, cols)));
+}
+
+/// The update of this rank's elements by a direction that other operations have computed.
+template <class T>
+static void queue_muon_apply(OpContext& ctx, const step::Op& op) {
+  const step::Param& param = step::param_of_gradient(ctx.program, op[muon::kGrad]);
+  const float* direction = ctx.get<float>(op[muon::kDirection]);
+  for (std::size_t i = 0; i < param.slices.size(); ++i) {
+    const step::MuonSlice s = step::muon_slice(ctx.program, param, i);
+    const std::uint64_t first = s.part.first_row * s.part.cols, own = s.ranks > 1 ? ctx.tensor_rank() : 0;
+    ctx.check_launch(muon_apply<T>(ctx.stream, tensor_piece<T>(ctx, op, first, s.part.rows * s.part.cols),
+                                   direction + own * s.piece + first, muon_lr_factor(s.rows, s.cols),
+                                   ctx.get<double>(op[muon::kScalars])),
+                     op);
+  }
+}
+
+void queue_muon_direction(OpContext& ctx, const step::Op& op) {
+  const step::BufferId grad = op[muon_direction::kGrad];
+  const std::uint64_t elements = ctx.buffer(grad).rows * ctx.buffer(grad).cols;
+  const bool divided = step::is_divided_for_muon(ctx.program, step::param_of_gradient(ctx.program, grad));
+  const AdamW betas = adamw_constants(ctx.program.run);
+  ctx.check_launch(
+      muon_momentum(ctx.stream, elements, ctx.get<float>(grad), ctx.get<float>(op[muon_direction::kM]),
+                    ctx.get<float>(op[muon_direction::kX]) + (divided ? ctx.tensor_rank() * elements : 0),
+                    betas.beta1, betas.one_minus_beta1, ctx.get<double>(op[muon_direction::kScalars])),
+      op);
+}
+
+// Every TP rank orthogonalises the whole tensor: that of another one would have to be sent again.
+void queue_muon_orthogonalise(OpContext& ctx, const step::Op& op) {
+  const step::BufferId x = op[muon_orthogonalise::kX];
+  const step::Param& param = step::param_of_direction(ctx.program, x);
+  float* pieces = ctx.get<float>(x);
+  for (std::size_t i = 0; i < param.slices.size(); ++i) {
+    const step::MuonSlice s = step::muon_slice(ctx.program, param, i);
+    const std::uint64_t n = s.rows * s.cols, least = std::min(s.rows, s.cols);
+    const MuonPieces tensor{s.rows,           s.cols,  s.part.rows,  s.part.cols,
+                            s.part.first_row, s.piece, s.by_columns, s.ranks > 1 ? ctx.tensor_rank() : 0};
+    float* whole = ctx.get<float>(op[muon_orthogonalise::kWork]);
+    const MuonWork work{whole, whole + n, whole + 2 * n, whole + 2 * n + least * least};
+    ctx.check_launch(
+        muon_assemble(ctx.stream, tensor, pieces, work.x, work.other, ctx.scalar(step::kLossSum)), op);
+    ++ctx.launches;  // two kernels
+    ctx.check_launch(muon_take(ctx.stream, tensor, orthogonalise(ctx, s.rows, s.cols, work), pieces), op);
+  }
+}
+
 template <class T>
 void queue_muon(OpContext& ctx, const step::Op& op) {
+  if (op.ins > muon::kDirection.slot) return queue_muon_apply<T>(ctx, op);
   const RunSpec& run = ctx.program.run;
   const step::Param& param = step::param_of_gradient(ctx.program, op[muon::kGrad]);
   const AdamW betas = adamw_constants(run);
@@ -123,9 +175,7 @@ void queue_muon(OpContext& ctx, const step::Op& op) {
         op);
     ++ctx.launches;  // two kernels
     const float* direction = orthogonalise(ctx, s.rows, s.cols, work);
-    // torch's adjust_lr_fn = "match_rms_adamw": the learning rate and weight decay of AdamW can be used.
-    const double lr_factor = 0.2 * std::sqrt(static_cast<double>(std::max(s.rows, s.cols)));
-    ctx.check_launch(muon_apply<T>(ctx.stream, t, direction, lr_factor, scalars), op);
+    ctx.check_launch(muon_apply<T>(ctx.stream, t, direction, muon_lr_factor(s.rows, s.cols), scalars), op);
   }
 }
 

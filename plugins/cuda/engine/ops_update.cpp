@@ -154,6 +154,10 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return ctx.bf16() ? queue_adafactor<Bf16>(ctx, op) : queue_adafactor<float>(ctx, op);
     case OpKind::kMuon:
       return ctx.bf16() ? queue_muon<Bf16>(ctx, op) : queue_muon<float>(ctx, op);
+    case OpKind::kMuonDirection:
+      return queue_muon_direction(ctx, op);
+    case OpKind::kMuonOrthogonalise:
+      return queue_muon_orthogonalise(ctx, op);
     case OpKind::kAddGrad:
       return queue_add_grad(ctx, op);
     default:

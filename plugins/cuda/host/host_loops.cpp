@@ -95,6 +95,18 @@ TRAINHOST_CLONES void lion(std::uint64_t n, const float* g, float* w, float* m, 
   }
 }
 
+TRAINHOST_CLONES void muon_momentum(std::uint64_t n, const float* g, float* m, float* x, float grad_scale,
+                                    float beta, float rest) {
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const float grad = g[i] * grad_scale;
+    m[i] = beta * m[i] + rest * grad;
+    x[i] = rest * grad + beta * m[i];
+  }
+}
+TRAINHOST_CLONES void muon_apply(std::uint64_t n, const float* x, float* w, float decay, float step) {
+  for (std::uint64_t i = 0; i < n; ++i) w[i] = w[i] * decay - step * x[i];
+}
+
 namespace {
 
 /// The scale is at least FLT_MIN in the division, so that a block of zeros has codes.

@@ -43,6 +43,12 @@ void sgd(std::uint64_t n, const float* g, float* w, const Sgd& c);
 void sgd_momentum(std::uint64_t n, const float* g, float* w, float* m, const Sgd& c);
 void lion(std::uint64_t n, const float* g, float* w, float* m, const Lion& c);
 
+/// m = beta m + rest g', x = rest g' + beta m, with g' = g * grad_scale.
+void muon_momentum(std::uint64_t n, const float* g, float* m, float* x, float grad_scale, float beta,
+                   float rest);
+/// w = w * decay - step * x
+void muon_apply(std::uint64_t n, const float* x, float* w, float decay, float step);
+
 /// A block of at most 256 elements of an 8-bit moment, and the tables of its codes
 /// (core/step/moment_codes.hpp).
 struct Moment8bit {

@@ -22,22 +22,11 @@ using step::Program;
 using namespace step::operand;
 
 // 1 MiB of f32 per array: few tasks, each long compared with its distribution.
-constexpr std::uint64_t kElementsPerTask = 1 << 18;
 constexpr std::uint32_t kParts = 64;  // tasks of an operation over rows, and partial sums of a sum
 // Of a piece of the logits, whose end the device waits for: two rows of 512, so that threads end together.
 constexpr std::uint32_t kLossParts = 256;
 
 std::uint64_t elements(const Program& p, step::BufferId b) { return p[b].rows * p[b].cols; }
-
-/// Runs f(begin, count) on ranges of kElementsPerTask elements: for operations without sums.
-template <class F>
-void over_elements(ThreadPool& pool, std::uint64_t n, F&& f) {
-  const auto tasks = static_cast<std::uint32_t>((n + kElementsPerTask - 1) / kElementsPerTask);
-  pool.run(tasks, [&](std::uint32_t t) {
-    const std::uint64_t begin = t * kElementsPerTask;
-    f(begin, std::min(kElementsPerTask, n - begin));
-  });
-}
 
 /// The sum of f(part) over all parts, added in the order of the parts whatever thread computed them.
 template <std::uint32_t kCount, class F>
@@ -166,6 +155,8 @@ void run_update(ThreadPool& pool, const Program& p, const Op& op, const Operands
   float* master = at.get<float>(optimizer::master(op.kind));
   if (op.kind == OpKind::kAdamW8bit) return run_adamw_8bit(pool, p, op, at, adam);
   if (op.kind == OpKind::kAdafactor) return run_adafactor(pool, p, op, at, clip, decay);
+  if (op.kind == OpKind::kMuonDirection) return run_muon_direction(pool, p, op, at, clip);
+  if (op.kind == OpKind::kMuon) return run_muon_apply(pool, p, op, at, decay);
   over_elements(pool, elements(p, op[optimizer::kGrad]), [&](std::uint64_t begin, std::uint64_t n) {
     const float* g = at.get<const float>(optimizer::kGrad) + begin;
     // bf16 runs update the f32 master copy and round it into the weight.

@@ -13,7 +13,7 @@ namespace trainhost::cuda::host {
 /// Addresses of the operands of one operation, by input slot; null if an operand is absent.
 struct Operands {
   void* in[step::kMaxOperands] = {};
-  void* x = nullptr;  // output of kEmbed; all other operations here change inputs in place
+  void* x = nullptr;  // output of kEmbed and kMuonDirection; other operations here change inputs in place
   template <class T>
   T* get(step::In k) const {
     return static_cast<T*>(in[k.slot]);
@@ -39,11 +39,22 @@ inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
   return {whole * i / n, whole * (i + 1) / n};
 }
 
+/// Runs f(begin, count) on ranges of 2^18 elements: for operations without sums.
+template <class F>
+void over_elements(ThreadPool& pool, std::uint64_t n, F&& f) {
+  constexpr std::uint64_t kElementsPerTask = 1 << 18;
+  const auto tasks = static_cast<std::uint32_t>((n + kElementsPerTask - 1) / kElementsPerTask);
+  pool.run(tasks, [&](std::uint32_t t) {
+    const std::uint64_t begin = t * kElementsPerTask;
+    f(begin, std::min(kElementsPerTask, n - begin));
+  });
+}
+
 /// Runs kGradSquares: scalars[kNorm2] += sum of squares of the gradient.
 void run_squares(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
-/// Runs an optimizer other than kMuon with the constants in the scalars operand; changes nothing if kApplied
-/// is 0.
+/// Runs an optimizer with the constants in the scalars operand; changes nothing if kApplied is 0. Of Muon
+/// kMuonDirection, whose output is Operands::x, and kMuon with a direction.
 void run_update(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
 }  // namespace trainhost::cuda::host

@@ -159,4 +159,30 @@ void run_adafactor(ThreadPool& pool, const Program& p, const Op& op, const Opera
   }
 }
 
+void run_muon_direction(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, float clip) {
+  const step::Buffer& grad = p[op[muon_direction::kGrad]];
+  const auto beta = static_cast<float>(p.run.beta1), rest = static_cast<float>(1.0 - p.run.beta1);
+  const float* g = at.get<const float>(muon_direction::kGrad);
+  float *m = at.get<float>(muon_direction::kM), *x = static_cast<float*>(at.x);
+  over_elements(pool, grad.rows * grad.cols, [&](std::uint64_t begin, std::uint64_t n) {
+    muon_momentum(n, g + begin, m + begin, x + begin, clip, beta, rest);
+  });
+}
+
+void run_muon_apply(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, float decay) {
+  const step::Param& param = step::param_of_gradient(p, op[muon::kGrad]);
+  const float* direction = at.get<const float>(muon::kDirection);
+  for (std::size_t i = 0; i < param.slices.size(); ++i) {
+    const step::MatrixSlice s = step::matrix_slice(p, param, i);
+    const std::uint64_t first = s.first_row * s.cols;
+    const TensorArrays arrays(op, at, first);
+    const auto step = static_cast<float>(at.get<const double>(muon::kScalars)[step::kLr] * 0.2 *
+                                         std::sqrt(static_cast<double>(std::max(s.rows, s.cols))));
+    over_elements(pool, s.rows * s.cols, [&](std::uint64_t begin, std::uint64_t n) {
+      muon_apply(n, direction + first + begin, arrays.w + begin, decay, step);
+      arrays.round(begin, n);
+    });
+  }
+}
+
 }  // namespace trainhost::cuda::host

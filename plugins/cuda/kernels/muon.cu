@@ -15,7 +15,7 @@ std::uint32_t muon_blocks(std::uint64_t elements) {
   return chunks < kUpdateBlocks ? static_cast<std::uint32_t>(chunks) : kUpdateBlocks;
 }
 
-/// partials[b] = sum of the squares of the elements of x that block b has written.
+/// partials[b] = sum of the squares of the elements of x that block b has written; null: not needed.
 __global__ __launch_bounds__(kUpdateThreads) void muon_momentum_kernel(
     std::uint64_t elements, const float* __restrict__ grad, float* __restrict__ m, float* __restrict__ x,
     float beta, float one_minus_beta, float* __restrict__ partials, const double* __restrict__ scalars) {
@@ -38,7 +38,51 @@ __global__ __launch_bounds__(kUpdateThreads) void muon_momentum_kernel(
     squares += sum;
   }
   squares = sum_of_block(squares, shared);
+  if (threadIdx.x == 0 && partials) partials[blockIdx.x] = static_cast<float>(squares);
+}
+
+/// As muon_momentum_kernel, of elements that are in the pieces of several ranks.
+__global__ __launch_bounds__(kUpdateThreads) void muon_assemble_kernel(const MuonPieces t,
+                                                                       const float* __restrict__ pieces,
+                                                                       float* __restrict__ x,
+                                                                       float* __restrict__ partials) {
+  __shared__ double shared[32];
+  const std::uint64_t elements = t.rows * t.cols;
+  double squares = 0;
+  for (std::uint64_t base = std::uint64_t{blockIdx.x} * kMuonChunk + threadIdx.x; base < elements;
+       base += std::uint64_t{gridDim.x} * kMuonChunk) {
+    float sum = 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kMuonChunk / kUpdateThreads; ++k) {
+      const std::uint64_t i = base + k * kUpdateThreads;
+      if (i >= elements) continue;
+      const std::uint64_t row = divide(i, static_cast<std::uint32_t>(t.cols)), col = i - row * t.cols;
+      const std::uint64_t rank = t.by_columns ? divide(col, static_cast<std::uint32_t>(t.part_cols))
+                                              : divide(row, static_cast<std::uint32_t>(t.part_rows)),
+                          r = t.by_columns ? row : row - rank * t.part_rows,
+                          c = t.by_columns ? col - rank * t.part_cols : col;
+      const float xi = pieces[rank * t.piece + (t.first_row + r) * t.part_cols + c];
+      x[i] = xi;
+      sum += xi * xi;
+    }
+    squares += sum;
+  }
+  squares = sum_of_block(squares, shared);
   if (threadIdx.x == 0) partials[blockIdx.x] = static_cast<float>(squares);
+}
+
+__global__ __launch_bounds__(kUpdateThreads) void muon_take_kernel(const MuonPieces t,
+                                                                   const float* __restrict__ x,
+                                                                   float* __restrict__ pieces) {
+  const std::uint64_t elements = t.part_rows * t.part_cols;
+  float* own = pieces + t.own * t.piece + t.first_row * t.part_cols;
+#pragma unroll 4
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * kUpdateThreads + threadIdx.x; i < elements;
+       i += std::uint64_t{gridDim.x} * kUpdateThreads) {
+    const std::uint64_t row = divide(i, static_cast<std::uint32_t>(t.part_cols)), col = i - row * t.part_cols;
+    own[i] = t.by_columns ? x[row * t.cols + t.own * t.part_cols + col]
+                          : x[(t.own * t.part_rows + row) * t.cols + col];
+  }
 }
 
 __global__ __launch_bounds__(kUpdateThreads) void muon_normalise_kernel(std::uint64_t elements,
@@ -82,6 +126,28 @@ cudaError_t muon_direction(cudaStream_t stream, std::uint64_t elements, const fl
   if (e != cudaSuccess) return e;
   return launch(muon_normalise_kernel, dim3(blocks), dim3(kUpdateThreads), 0, stream, elements, x, blocks,
                 partials, scalars);
+}
+
+cudaError_t muon_momentum(cudaStream_t stream, std::uint64_t elements, const float* grad, float* m, float* x,
+                          float beta, float one_minus_beta, const double* scalars) {
+  return launch(muon_momentum_kernel, dim3(muon_blocks(elements)), dim3(kUpdateThreads), 0, stream, elements,
+                grad, m, x, beta, one_minus_beta, static_cast<float*>(nullptr), scalars);
+}
+
+cudaError_t muon_assemble(cudaStream_t stream, const MuonPieces& tensor, const float* pieces, float* x,
+                          float* partials, const double* scalars) {
+  const std::uint64_t elements = tensor.rows * tensor.cols;
+  const std::uint32_t blocks = muon_blocks(elements);
+  const cudaError_t e = launch(muon_assemble_kernel, dim3(blocks), dim3(kUpdateThreads), 0, stream, tensor,
+                               pieces, x, partials);
+  if (e != cudaSuccess) return e;
+  return launch(muon_normalise_kernel, dim3(blocks), dim3(kUpdateThreads), 0, stream, elements, x, blocks,
+                partials, scalars);
+}
+
+cudaError_t muon_take(cudaStream_t stream, const MuonPieces& tensor, const float* x, float* pieces) {
+  return launch(muon_take_kernel, dim3(muon_blocks(tensor.part_rows * tensor.part_cols)),
+                dim3(kUpdateThreads), 0, stream, tensor, x, pieces);
 }
 
 template <class T>

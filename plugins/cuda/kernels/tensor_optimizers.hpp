@@ -59,6 +59,21 @@ cudaError_t adafactor(cudaStream_t stream, const AdafactorTensor<T>& t, double e
 /// one f32 per 1,024 elements, not in x.
 cudaError_t muon_direction(cudaStream_t stream, std::uint64_t elements, const float* grad, float* m, float* x,
                            float beta, float one_minus_beta, float* partials, const double* scalars);
+/// The same without the norm: x is not divided by it.
+cudaError_t muon_momentum(cudaStream_t stream, std::uint64_t elements, const float* grad, float* m, float* x,
+                          float beta, float one_minus_beta, const double* scalars);
+/// A tensor [rows, cols] of which TP ranks have a part [part_rows, part_cols] each, in pieces of `piece`
+/// elements: from row first_row of a piece on.
+struct MuonPieces {
+  std::uint64_t rows, cols, part_rows, part_cols, first_row, piece;
+  bool by_columns;    // the ranks divide columns, else rows
+  std::uint32_t own;  // number of this rank
+};
+/// x[rows, cols] = the tensor, divided by its Frobenius norm. partials: as muon_direction().
+cudaError_t muon_assemble(cudaStream_t stream, const MuonPieces& tensor, const float* pieces, float* x,
+                          float* partials, const double* scalars);
+/// The part of x[rows, cols] that this rank has, into its piece.
+cudaError_t muon_take(cudaStream_t stream, const MuonPieces& tensor, const float* x, float* pieces);
 /// w = w * decay - lr * lr_factor * x
 template <class T>
 cudaError_t muon_apply(cudaStream_t stream, const TensorPiece<T>& t, const float* x, double lr_factor,

@@ -211,8 +211,6 @@ inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident")
   RunSpec& r = c.run;
   if (seed % 3 == 1) r.compute = DType::kTF32;
   if (seed % 3 == 2) r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
-  // The host updates weights in mode streamed, with the optimizers that it has.
-  if (std::string(mode) == "streamed" && r.optimizer == Optimizer::kMuon) r.optimizer = Optimizer::kAdamW8bit;
   c.traits.tier = Tier::kDevice, c.traits.alignment = 256, c.traits.mode = mode;
   c.model.name += std::string(" on a device, ") + mode;
   return c;

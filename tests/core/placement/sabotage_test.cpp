@@ -462,6 +462,48 @@ BOOST_AUTO_TEST_CASE(norms_of_a_part_of_a_row) {
            {"dora of layer 0", "adds a residual"});
 }
 
+// Of a divided parameter: direction, all-gather, wait, orthogonalise, update.
+BOOST_AUTO_TEST_CASE(directions_of_muon_that_are_not_whole_or_of_another_parameter) {
+  using namespace operand;
+  Case muon = small_case();
+  muon.run.optimizer = Optimizer::kMuon;
+  const Case ranks = on_tensor_ranks(muon, 2, 2, 1, 0), streamed = on_device(muon, 0, "streamed");
+  rejected(ranks,
+           [](Broken& b) {
+             const std::uint32_t direction = b.op(OpKind::kMuonDirection, 0);
+             b.drop(direction + 1), b.drop(direction + 1);
+           },
+           {"muon_orthogonalise of layer 0", "this rank's part of the direction of parameter"});
+  rejected(ranks, [](Broken& b) { b.p.ops[b.op(OpKind::kMuonDirection, 0) + 1].kind = OpKind::kAllReduce; },
+           {"is not the collective for this rank's part of the direction"});
+  for (const Case& c : {ranks, streamed}) {
+    rejected(c,
+             [](Broken& b) {
+               Op& op = b.p.ops[b.op(OpKind::kMuonDirection, 0)];
+               op[muon_direction::kM] = op[muon_direction::kMOut] = b.id("m.qkv", 1);
+               b.settle();
+             },
+             {"muon_direction of layer 0", "where the momentum of"});
+    rejected(c, replaced(OpKind::kMuonDirection, muon_direction::kGrad, "grad.qkv", 1),
+             {"muon_direction of layer 0", "where the momentum of"});
+    rejected(c, [](Broken& b) { b.drop(b.op(OpKind::kMuonOrthogonalise, 0)); },
+             {"needs the orthogonalised direction of parameter"});
+    rejected(c, [](Broken& b) { b.drop(b.op(OpKind::kMuonDirection, 0)); },
+             {"before anything has written it"});
+    rejected(c, [](Broken& b) { b.repeat(b.op(OpKind::kMuonDirection, 0)); }, {"a second time"});
+    rejected(c,
+             [](Broken& b) {
+               b.p.ops[b.op(OpKind::kMuon, 0)][muon::kDirection] =
+                   b.p.ops[b.op(OpKind::kMuon, 1)][muon::kDirection];
+               b.settle();
+             },
+             {"muon of layer 0"});
+    rejected(c, [](Broken& b) { --b.p.ops[b.op(OpKind::kMuon, 0)].ins; }, {"has 6 inputs, expected 7"});
+    rejected(c, [](Broken& b) { --b.p.buffers[b.id("muon_work")].rows; }, {"muon_work is f32["});
+  }
+  rejected(muon, [](Broken& b) { ++b.p.ops[b.op(OpKind::kMuon, 0)].ins; }, {"has 7 inputs, expected 6"});
+}
+
 BOOST_AUTO_TEST_CASE(magnitudes_with_dropout_that_leave_out_a_part) {
   using namespace operand;
   const Case c = dora_case(0.25);

@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(allocated_bytes_equal_the_plan) {
   std::mt19937 g(20240719);
   for (int number = 0; number < 44; ++number) {
     const Shape s = random_shape(g, number);
-    const char* mode = kModes[(number + number / 4) % (s.run.optimizer == Optimizer::kMuon ? 2 : 3)];
+    const char* mode = kModes[(number + number / 4) % 3];
     emu::reset();
     CudaHost host(mode);
     const step::Program program = step::build_program(

@@ -55,6 +55,15 @@ std::vector<RankCase> tensor_cases() {
     all.push_back(tensor_case(1, 2, data, 0));
     all.back().model = model_of_blocks(), all.back().optimizer = Optimizer::kAdamW8bit;
   }
+  // Matrices that the ranks divide by rows and by columns; with adapters also some that they have whole.
+  for (const std::uint32_t m : {1u, 2u, 4u}) {
+    all.push_back(tensor_case(m, m == 1 ? 2 : 1 + m / 2 + m % 4, m == 1 ? 2 : 1, 0));
+    all.back().optimizer = Optimizer::kMuon;
+  }
+  with_adapters(tensor_case(2, 2, 1, 0), RunMode::kLora);
+  all.back().optimizer = Optimizer::kMuon;
+  all.push_back(with_sequence(tensor_case(3, 2, 2, 0, Recompute::kFull)));
+  all.back().optimizer = Optimizer::kMuon, all.back().bf16 = true;
   for (const Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
     all.push_back(tensor_case(1, 2, 2, o == Optimizer::kLion ? 3 : 0));
     all.back().optimizer = o;

@@ -252,6 +252,68 @@ BOOST_AUTO_TEST_CASE(adafactor_averages_rows_and_columns) {
   check_adafactor<float>(33, 257, true, 3, false), check_adafactor<Bf16>(1, 300, false, 3, false);
 }
 
+/// A tensor whose first row is row first_row of pieces that have `behind` rows more.
+void check_pieces(std::uint64_t part_rows, std::uint64_t part_cols, std::uint32_t ranks, bool by_columns,
+                  std::uint64_t first_row, std::uint64_t behind, bool applied = true) {
+  const std::uint64_t rows = part_rows * (by_columns ? 1 : ranks),
+                      cols = part_cols * (by_columns ? ranks : 1),
+                      piece = (first_row + part_rows + behind) * part_cols;
+  const std::uint32_t own = ranks - 1;
+  const cuda::MuonPieces t{rows, cols, part_rows, part_cols, first_row, piece, by_columns, own};
+  const Vec pieces = random_vec(ranks * piece, 1), direction = random_vec(rows * cols, 2);
+  Vec whole(rows * cols), taken = pieces;
+  double squares = 0;
+  for (std::uint64_t r = 0; r < rows; ++r)
+    for (std::uint64_t c = 0; c < cols; ++c) {
+      const std::uint64_t rank = by_columns ? c / part_cols : r / part_rows,
+                          at = rank * piece + (first_row + r % part_rows) * part_cols + c % part_cols;
+      const double x = whole[r * cols + c] = pieces[at];
+      squares += x * x;
+      if (rank == own) taken[at] = direction[r * cols + c];
+    }
+  if (applied)
+    for (double& x : whole) x /= std::sqrt(squares);
+  Vec scalars(step::kScalarCount);
+  scalars[step::kApplied] = applied;
+  BOOST_TEST_CONTEXT("rows " << rows << ", cols " << cols << ", ranks " << ranks) {
+    under_every_schedule([&](KernelRun& run) {
+      float *x = run.out<float>(rows * cols), *partials = run.out<float>(rows * cols / 1024 + 1),
+            *into = run.in<float>(pieces);
+      run.expect_any(partials);
+      run.expect(x, "x", whole, {1e-5, 1e-6}), run.expect(into, "pieces", taken, kExact);
+      run.require_success(
+          cuda::muon_assemble(run.stream, t, run.in<float>(pieces), x, partials, run.in<double>(scalars)));
+      run.require_success(cuda::muon_take(run.stream, t, run.in<float>(direction), into));
+    });
+  }
+}
+
+void check_momentum(std::size_t n) {
+  const Vec g = random_vec(n, 1), m = random_vec(n, 2);
+  const auto beta = static_cast<double>(0.95f), rest = static_cast<double>(0.05f), clip = 0.5;
+  Vec new_m(n), x(n), scalars(step::kScalarCount);
+  for (std::size_t i = 0; i < n; ++i) {
+    new_m[i] = beta * m[i] + rest * clip * g[i], x[i] = rest * clip * g[i] + beta * new_m[i];
+  }
+  scalars[step::kApplied] = 1, scalars[step::kClipFactor] = clip;
+  under_every_schedule([&](KernelRun& run) {
+    float *momentum = run.in<float>(m), *to = run.out<float>(n);
+    run.expect(momentum, "m", new_m, {1e-6, 1e-7}), run.expect(to, "x", x, {1e-6, 1e-7});
+    run.require_success(cuda::muon_momentum(run.stream, n, run.in<float>(g), momentum, to, 0.95f, 0.05f,
+                                            run.in<double>(scalars)));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(muon_puts_tensors_together_and_takes_parts) {
+  for (const bool by_columns : {false, true}) {
+    check_pieces(3, 5, 2, by_columns, 0, 0), check_pieces(3, 5, 3, by_columns, 2, 4);
+    check_pieces(1, 1, 1, by_columns, 0, 0), check_pieces(40, 70, 1, by_columns, 7, 1);
+    check_pieces(33, 64, 4, by_columns, 1, 0), check_pieces(300, 9, 2, by_columns, 0, 5);
+  }
+  check_pieces(3, 5, 2, true, 1, 1, false);
+  for (const std::size_t n : {1, 1000, 5000}) check_momentum(n);
+}
+
 BOOST_AUTO_TEST_CASE(muon_averages_normalises_and_applies) {
   for (const std::size_t n : {1, 2, 5, 1024, 1025, 4099})
     check_muon<float>(n, true), check_muon<Bf16>(n, true);
