@@ -51,6 +51,13 @@ std::vector<std::string> train(const fs::path& dir, int steps, const std::vector
   return small_run(dir, steps, sets);
 }
 
+/// The bytes of the event files for TensorBoard, which have tags as they are.
+std::string events_of(const fs::path& run) {
+  std::string all;
+  for (const auto& f : fs::directory_iterator(run / "tb")) all += read_file(f.path());
+  return all;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(emulated_ranks, *boost::unit_test::precondition(has_mpirun))
@@ -69,6 +76,8 @@ BOOST_DATA_TEST_CASE(several_gpus_train_as_one_process_does, data::make({0, 3}),
     BOOST_TEST(t["predicted_bytes"] == t["measured_bytes"], t.dump());
   BOOST_TEST(summary["communication"]["bytes"] > 0, summary.dump());
   BOOST_TEST(fs::exists(tmp / "run/model/model.safetensors"));
+  for (const char* tag : {"grad_norm/layer_0", "grad_norm/layer_1", "grad_norm/outside_layers"})
+    BOOST_TEST(has(events_of(tmp / "run"), tag));
 }
 
 // The master weights of bf16 are divided among the ranks.
@@ -133,9 +142,9 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_in_tf32_and_bf16) {
   }
 }
 
-// Records that are packed attend to themselves alone, frozen weights have no gradient to add up, and the
-// norms of rows of DoRA are sums over the ranks.
-BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_a_part_of_the_weights_and_adapters) {
+// Records that are packed attend to themselves alone, frozen weights have no gradient to add up, the norms of
+// rows of DoRA are sums over the ranks, and Muon needs matrices of all of them.
+BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_records_parts_of_the_weights_adapters_and_with_muon) {
   const TemporaryDirectory tmp;
   const fs::path records = tmp / "records.jsonl";
   {
@@ -148,8 +157,9 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_a_part_of_the_wei
                                            "data.seq_len=48", "train.global_batch=8"},
                                  frozen =
                                      {R"(train.freeze=["model.embed_tokens.weight", "model.layers.0.*"])"},
-                                 dora = {"lora.dora=true", "lora.rank=2", "train.precision=\"fp32\""};
-  for (const std::vector<std::string>& run : {packed, frozen, dora}) {
+                                 dora = {"lora.dora=true", "lora.rank=2", "train.precision=\"fp32\""},
+                                 muon = {"optimizer.name=\"muon\""};
+  for (const std::vector<std::string>& run : {packed, frozen, dora, muon}) {
     const std::string what = run[0].substr(0, run[0].find('='));
     const auto part = [&](const char* name, int data, int tensor, std::vector<std::string> more) {
       more.insert(more.end(), run.begin(), run.end());
@@ -157,7 +167,10 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_gpus_train_packed_records_a_part_of_the_wei
     };
     const std::vector<Step> one = part("-one", 1, 1, {});
     same_losses(one, part("-pair", 1, 2, {"parallel.sequence=true"}), what);
-    same_losses(one, part("-pairs", 2, 2, {"parallel.zero=3", "train.recompute=\"full\""}), what);
+    same_losses(one,
+                part("-pairs", 2, 2,
+                     {run == muon ? "parallel.zero=0" : "parallel.zero=3", "train.recompute=\"full\""}),
+                what);
   }
 }
 
