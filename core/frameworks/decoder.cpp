@@ -35,7 +35,7 @@ Tensor Decoder::module(const char* name, const Tensor& x, const std::function<Te
 bool Decoder::two_rotaries() const {
   bool window = false, full = false;
   for (const LayerWeights& w : layers_) (w.window ? window : full) = true;
-  return a_.family != "gemma2" && mask_per_kind_ && window && full;
+  return a_.family != "gemma2" && !gpt_oss_ && mask_per_kind_ && window && full;
 }
 
 Element Decoder::rotary_type() const {
@@ -45,13 +45,14 @@ Element Decoder::rotary_type() const {
 Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
   if (zero3_) zero3_->call("rotary_emb", {}, [](const Tensor&) { return Tensor(); });
   const ModuleScope scope(t_, "rotary_emb");
-  const Shape shape{1, sequence_, head_dim};
+  // gpt-oss has one angle per pair of elements; others have it twice.
+  const Shape shape{1, sequence_, gpt_oss_ ? head_dim / 2 : head_dim};
   // LlamaRotaryEmbedding.forward(), in f32 with autocast off: freqs, emb = cat(freqs, freqs), cos and sin
   // times a scale. It runs once per micro-batch; all layers share the result.
   Tensor wide;  // inv_freq.float()
   if (rotary_type() != Element::kF32) wide = t_.make({head_dim / 2}, Element::kF32, "inverse frequencies");
   const Tensor frequencies = t_.make({1, sequence_, head_dim / 2}, Element::kF32, "angles");
-  const Tensor angles = t_.make(shape, Element::kF32, "angles");
+  const Tensor angles = gpt_oss_ ? frequencies : t_.make(shape, Element::kF32, "angles");
   const auto table = [&](const char* name) {
     const Tensor unscaled = t_.make(shape, Element::kF32, name);
     return t_.make(shape, Element::kF32, name);
@@ -201,7 +202,8 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
   shifted.reset();
   h = mul(t_, h, scale);
   scale.reset();
-  if (olmo_) return to(t_, mul(t_, weight, h), x->type);  // Olmo2RMSNorm: the product is in f32
+  // Olmo2RMSNorm and GptOssRMSNorm: the product is in f32.
+  if (olmo_ || gpt_oss_) return to(t_, mul(t_, weight, h), x->type);
   const Tensor narrow = to(t_, h, x->type);
   return mul(t_, weight, narrow);
 }
@@ -399,7 +401,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
     std::tie(in.q, in.k) = liger_rope(t_, in.q, in.k, context.rotary.cos, context.rotary.sin);
   } else if (w.rotary) {
     // Both results exist before either variable is assigned again.
-    Tensor q = rotated(in.q, context.rotary), k = rotated(in.k, context.rotary);
+    const auto turned = [&](const Tensor& y) {
+      return gpt_oss_ ? rotated_halves(y, context.rotary) : rotated(y, context.rotary);
+    };
+    Tensor q = turned(in.q), k = turned(in.k);
     if (olmo_) {
       // Its tables are in f32 in every type of the weights, and the rotated q and k are cast.
       const ModuleScope scope(t_, "rotary_emb");
@@ -413,8 +418,9 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   in.groups = w.heads / w.kv_heads;
   // attn_logit_softcapping, which no kernel of SDPA has.
   in.soft_cap = a_.family == "gemma2" && s_.attention == AttentionKernel::kEager;
-  AttentionOutputs out =
-      s_.attention == AttentionKernel::kEager ? eager_attention(t_, in) : sdpa_attention(t_, in);
+  AttentionOutputs out = w.sinks                                   ? attention_with_sinks(in, w.sinks)
+                         : s_.attention == AttentionKernel::kEager ? eager_attention(t_, in)
+                                                                   : sdpa_attention(t_, in);
   out.output = reshape(t_, out.output, {batch_, sequence_, w.heads * w.head_dim});
   if (s_.adapter_kernels.output && w.o.lora_a) {
     const Tensor after_dropout = dropped(w.o, out.output);
@@ -503,6 +509,7 @@ Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context&
   residual = x;
   x = norm(x, w.norms[four ? 2 : 1], kNormModules[four ? 2 : 1]);
   x = module("mlp", x, [&](const Tensor& in) { return w.router ? experts(in, w) : mlp(in, w); });
+  if (gpt_oss_) attention_outputs.weights.reset();  // `_` is assigned again
   if (phi3_) x = module("resid_mlp_dropout", x, unchanged);
   if (four) x = norm(x, w.norms[3], kNormModules[3]);
   const ModuleScope scope(t_, "mlp");

@@ -46,6 +46,8 @@ struct LayerWeights {
   Tensor q_norm, k_norm;
   std::vector<Tensor> norms, norm_shifts;   // of width H, in order of use
   Tensor router, experts_up, experts_down;  // [E, H], [E, 2I, H], [E, H, I]
+  // Of gpt-oss: [E], [E, 2I], [E, H]; a score per head that takes part in the softmax.
+  Tensor router_bias, experts_up_bias, experts_down_bias, sinks;
   std::uint32_t window = 0, experts_per_token = 0;
   bool rotary = true;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -123,13 +125,18 @@ class Decoder : public StepModel {
   Tensor activated(const Tensor& x);
   Tensor mlp(const Tensor& x, const LayerWeights& w);
   Tensor experts(const Tensor& x, const LayerWeights& w);
+  // gpt-oss: decoder_gpt_oss.cpp.
+  Tensor rotated_halves(const Tensor& x, const Rotary& rotary);
+  AttentionOutputs attention_with_sinks(const AttentionInputs& in, const Tensor& sinks);
+  Tensor clamped_swiglu(const Tensor& gate_up);
 
   Tape& t_;
   const model::Architecture& a_;
   const StepSettings& s_;
   std::int64_t batch_, sequence_, hidden_;
   bool gemma_, gpt2_, phi3_, granite_;
-  bool olmo_;           // OLMo 2 and 3
+  bool olmo_;  // OLMo 2 and 3
+  bool gpt_oss_;
   bool mask_per_kind_;  // masks of full attention and of windows are made, whatever the layers need
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_, loss_weights_;
   std::vector<Tensor> buffers_;

@@ -1,4 +1,4 @@
-// Mixture of experts of Mixtral and Qwen3-MoE in transformers 5.23: their routers, and
+// Mixture of experts of Mixtral, Qwen3-MoE and gpt-oss in transformers 5.23: their routers, and
 // grouped_mm_experts_forward(), which transformers takes on a GPU. N tokens, k experts per token, R = N * k
 // rows in the order of the experts, E experts of width I. How many rows an expert has is not known, and
 // decides no size.
@@ -83,6 +83,24 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
   return r;
 }
 
+/// GptOssTopKRouter: softmax() of the chosen logits, in their type.
+Routing route_of_gpt_oss(Tape& t, const Tensor& tokens, const Tensor& router, const Tensor& bias,
+                         std::int64_t k) {
+  const ModuleScope scope(t, "mlp.router");
+  Routing r;
+  r.logits = linear(t, tokens, router, bias);
+  const Shape shape{tokens->shape[0], k};
+  r.experts = t.make(shape, Element::kI64, "experts");
+  const Tensor chosen = t.apply({"weights", std::span(&r.logits, 1), std::span(&r.experts, 1), false,
+                                 [before = r.logits->shape](BackwardCall& c) {
+                                   c.results[0] =
+                                       c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
+                                 }},
+                                shape, r.logits->type);
+  r.weights = softmax(t, chosen, "weights");
+  return r;
+}
+
 /// [N, k, H] to [N, H].
 Tensor sum_of_experts(Tape& t, const Tensor& x) {
   // The gradient is expanded to the k rows of a token: a view.
@@ -104,7 +122,8 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const ModuleScope scope(t_, "mlp.experts");
   const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
   const Tensor flat = view(t_, x, {tokens, hidden_});
-  const Routing routing = route(t_, flat, w.router, k, a_.family == "qwen3_moe");
+  const Routing routing = gpt_oss_ ? route_of_gpt_oss(t_, flat, w.router, w.router_bias, k)
+                                   : route(t_, flat, w.router, k, a_.family == "qwen3_moe");
   if (s_.liger.swiglu)
     return view(t_, liger_experts(t_, flat, w.experts_up, w.experts_down, routing.experts, routing.weights),
                 {batch_, sequence_, hidden_});
@@ -123,14 +142,21 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const Tensor counts = t_.make({w.router->shape[0]}, Element::kI32, "tokens per expert");
   const Tensor offsets = t_.make({w.router->shape[0]}, Element::kI32, "offsets");
   // up [R, 2I], silu() of one half times the other, down [R, H]. `h` is proj_out, which is assigned again.
+  Tensor biases;  // of each row; a variable that is assigned again
+  if (w.experts_up_bias) biases = rows_of(t_, w.experts_up_bias, sorted);
   Tensor h = grouped_product(t_, to(t_, selected, w.experts_up->type), w.experts_up, offsets);
-  {
+  if (biases) h = add_in_place(t_, h, biases);
+  if (gpt_oss_) {
+    h = clamped_swiglu(h);
+  } else {
     const std::int64_t width = h->shape[1] / 2;
     const std::vector<Tensor> parts = split(t_, h, {width, width});
     const Tensor gate = silu(t_, parts[0]);
     h = mul(t_, gate, parts[1]);
   }
+  if (w.experts_down_bias) biases = rows_of(t_, w.experts_down_bias, sorted);
   h = grouped_product(t_, h, w.experts_down, offsets);
+  if (biases) h = add_in_place(t_, h, biases);
   Tensor weighted = mul(t_, h, unsqueeze(t_, selected_weights, 1));
   // inv_perm = empty_like(perm); inv_perm[perm] = arange(R): back to the order of the tokens.
   const Tensor back = t_.make({rows}, Element::kI64, "original order");

@@ -20,7 +20,8 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       phi3_(architecture.family == "phi3"),
       granite_(architecture.family == "granite"),
       olmo_(architecture.family == "olmo2" || architecture.family == "olmo3"),
-      mask_per_kind_(gemma_ || architecture.family == "olmo3") {
+      gpt_oss_(architecture.family == "gpt_oss"),
+      mask_per_kind_(gemma_ || gpt_oss_ || architecture.family == "olmo3") {
   if (s_.fsdp.ranks && s_.fsdp.flat)
     fsdp_ = std::make_unique<FlatFsdp>(tape, s_.fsdp, a_.layer_count());
   else if (s_.fsdp.ranks)
@@ -154,6 +155,7 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
   w.window = a.window;
   w.rotary = a.rotary;
   // In the order of model.parameters().
+  if (a.sinks) w.sinks = weight({w.heads}, "self_attn");
   const auto add_output = [&] {
     w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
                          adapter_rank(kLoraO));
@@ -180,9 +182,12 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
     w.experts_per_token = l.experts.active;
     const std::int64_t n = l.experts.count, width = l.experts.each.width;
     // All experts of a layer are one tensor each, as grouped products need them.
-    w.router = weight({n, hidden_}, "mlp.gate");
+    w.router = weight({n, hidden_}, gpt_oss_ ? "mlp.router" : "mlp.gate");
+    if (l.experts.router_bias) w.router_bias = weight({n}, "mlp.router");
     w.experts_up = weight({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
+    if (l.experts.each.up_bias) w.experts_up_bias = weight({n, 2 * width}, "mlp.experts.gate_up_proj");
     w.experts_down = weight({n, hidden_, width}, "mlp.experts.down_proj");
+    if (l.experts.each.down_bias) w.experts_down_bias = weight({n, hidden_}, "mlp.experts.down_proj");
     return;
   }
   const std::int64_t width = l.mlp.width;

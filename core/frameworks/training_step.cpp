@@ -24,11 +24,11 @@
 namespace trainhost::frameworks {
 namespace {
 
-constexpr std::string_view kFamilies[] = {"gemma2", "gemma3",  "gemma3_text", "gpt2",      "granite",
-                                          "llama",  "mistral", "mixtral",     "olmo2",     "olmo3",
-                                          "phi3",   "qwen2",   "qwen3",       "qwen3_moe", "smollm3"};
+constexpr std::string_view kFamilies[] = {"gemma2", "gemma3",  "gemma3_text", "gpt2",   "gpt_oss", "granite",
+                                          "llama",  "mistral", "mixtral",     "olmo2",  "olmo3",   "phi3",
+                                          "qwen2",  "qwen3",   "qwen3_moe",   "smollm3"};
 // Whose modules the kernels of Liger, Cut Cross Entropy and axolotl replace in another way.
-constexpr std::string_view kWithoutKernels[] = {"granite", "olmo2", "olmo3", "qwen3_moe"};
+constexpr std::string_view kWithoutKernels[] = {"gpt_oss", "granite", "olmo2", "olmo3", "qwen3_moe"};
 constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "mistral",
                                                   "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
@@ -257,9 +257,10 @@ std::int64_t StepSettings::outlier_columns(std::int64_t inputs) const {
 CalculatedStep::CalculatedStep(const model::Architecture& architecture, const StepSettings& s)
     : layers_(architecture.layer_count()) {
   if (!has_builder(architecture.family, s.modules))
-    throw usage_error("the training step of the family '" + architecture.family + "' is not described",
-                      "families: gemma2, gemma3, gpt2, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, "
-                      "qwen2, qwen3, qwen3_moe, smollm3");
+    throw usage_error(
+        "the training step of the family '" + architecture.family + "' is not described",
+        "families: gemma2, gemma3, gpt2, gpt_oss, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, "
+        "qwen2, qwen3, qwen3_moe, smollm3");
   const auto& [qkv, output, mlp] = s.adapter_kernels;
   if (std::ranges::find(kWithoutKernels, architecture.family) != std::end(kWithoutKernels) &&
       (s.liger.loss || s.liger.norms || s.liger.rotary || s.liger.swiglu || s.cut_loss || qkv || output ||

@@ -566,6 +566,15 @@ def draw_qwen3_moe(seed: int, number: int) -> Case:
     return dataclasses.replace(case, family="qwen3_moe", window=0, **few)
 
 
+def draw_gpt_oss(seed: int, number: int) -> Case:
+    """Case `number` of a seed of gpt-oss, which has no SDPA; half of them have windows in every second layer, and few words."""
+    r = random.Random(f"gpt-oss/{seed}/{number}")
+    case = draw(f"{seed}/gpt-oss", number * len(FAMILIES) + FAMILIES.index("mixtral"))
+    few = {"vocab": between(r, 100, 300)} if number % 2 else {}
+    return dataclasses.replace(case, family="gpt_oss", attention="eager", sequence=min(case.sequence, 700),
+                               window=between(r, 16, 600) if r.random() < 0.5 else 0, **few)
+
+
 def draw_trl(seed: int, number: int) -> Case:
     """Case `number` of a seed with adapters over 4-bit weights as SFTTrainer of TRL 1.16 prepares them: cast to bf16. Embedding,
     norms and head are in f32 or bf16."""

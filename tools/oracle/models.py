@@ -17,6 +17,7 @@ PROJECTIONS = {
     "gpt2": {"qv": ["c_attn"], "all": ["c_attn", "c_proj", "c_fc"]},
     "phi3": {"qv": ["qkv_proj"], "all": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
     "mixtral": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
+    "gpt_oss": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
     "qwen3_moe": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
 }
 DENSE = {"qv": ["q_proj", "v_proj"],
@@ -57,13 +58,17 @@ def config_of(c: Case):
         keys["final_logit_softcapping"] = c.final_softcap or None
     if c.family == "mixtral":
         keys |= {"num_local_experts": c.experts, "num_experts_per_tok": c.experts_per_token}
+    if c.family == "gpt_oss":
+        keys |= {"num_local_experts": c.experts, "num_experts_per_tok": c.experts_per_token, "sliding_window": c.window or 128}
+        kinds = ["sliding_attention", "full_attention"] if c.window else ["full_attention"]
+        keys["layer_types"] = [kinds[i % len(kinds)] for i in range(c.layers)]
     if c.family == "qwen3_moe":
         keys |= {"num_experts": c.experts, "num_experts_per_tok": c.experts_per_token, "norm_topk_prob": True,
                  "moe_intermediate_size": c.intermediate}
     if c.family == "smollm3":
         keys["no_rope_layers"] = [1 - i % 2 for i in range(c.layers)]
     name = {"llama": "Llama", "smollm3": "SmolLM3", "granite": "Granite", "olmo2": "Olmo2", "olmo3": "Olmo3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
-            "gemma3": "Gemma3Text", "phi3": "Phi3", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe"}[c.family]
+            "gemma3": "Gemma3Text", "phi3": "Phi3", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "gpt_oss": "GptOss"}[c.family]
     return getattr(transformers, name + "Config")(**keys)
 
 

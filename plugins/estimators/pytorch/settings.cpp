@@ -359,6 +359,12 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.accumulate = std::min(r.accumulate, 2u);  // every later micro-batch is like the second; but see below
   s.attention = r.memory.attention == AttentionMemory::kMaterialised ? frameworks::AttentionKernel::kEager
                                                                      : frameworks::AttentionKernel::kSdpa;
+  if (a.family == "gpt_oss") {
+    s.attention = frameworks::AttentionKernel::kEager;
+    notes.push_back(
+        "gpt-oss has no SDPA in transformers, because its softmax has a sink: attention is eager, and its "
+        "scores exist. Kernels of flash attention with sinks (attn_implementation) are not described.");
+  }
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
   set_adapter_ranks(a, r, o, s);

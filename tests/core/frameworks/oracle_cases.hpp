@@ -15,8 +15,8 @@ namespace trainhost::test {
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
 /// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "int8-liger",
 /// "factory", "ranks", "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger", "zero-liger",
-/// "zero-quantized", "cut", "smollm3", "kindred", "qwen3-moe", "trl", "eight-bit", "axolotl", "sharded-quantized",
-/// "whole-quantized", "sharded-liger".
+/// "zero-quantized", "cut", "smollm3", "kindred", "qwen3-moe", "gpt-oss", "trl", "eight-bit", "axolotl",
+/// "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -36,9 +36,14 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   a.kv_heads = c.at("kv_heads");
   a.head_dim = c.at("head_dim");
   a.q_bias = a.k_bias = a.v_bias = family == "qwen2";
-  if (family == "qwen3" || family == "qwen3_moe" || family == "gemma3_text") a.qk_norm = model::NormKind::kRms;
+  if (family == "qwen3" || family == "qwen3_moe" || family == "gemma3_text")
+    a.qk_norm = model::NormKind::kRms;
   if (family.starts_with("olmo")) a.qk_norm = model::NormKind::kRms, a.qk_norm_per_head = false;
-  if (family == "mixtral" || family == "qwen3_moe") {
+  if (family == "gpt_oss") {
+    a.q_bias = a.k_bias = a.v_bias = a.o_bias = a.sinks = true;
+    l.experts.router_bias = l.experts.each.up_bias = l.experts.each.down_bias = true;
+  }
+  if (family == "mixtral" || family == "qwen3_moe" || family == "gpt_oss") {
     l.experts.count = c.at("experts");
     l.experts.active = c.at("experts_per_token");
     l.experts.each.width = c.at("intermediate");
@@ -69,7 +74,7 @@ inline model::Architecture architecture_of(const nlohmann::json& c) {
   for (std::uint32_t i = 0; i < c.at("layers").get<std::uint32_t>(); ++i) {
     a.layers.push_back({l, 1});
     if (a.family == "smollm3") a.layers.back().layer.attention.rotary = i % 2 == 0;
-    if ((!a.family.starts_with("gemma") && a.family != "olmo3") || i % 2 == 0)
+    if ((!a.family.starts_with("gemma") && a.family != "olmo3" && a.family != "gpt_oss") || i % 2 == 0)
       a.layers.back().layer.attention.window = c.at("window");
   }
   return a;

@@ -197,6 +197,10 @@ BOOST_AUTO_TEST_CASE(the_replay_of_qwen3_moe_agrees_with_pytorch_in_every_stored
   BOOST_TEST(compare("qwen3-moe").at("qwen3_moe") == 30u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_gpt_oss_agrees_with_pytorch_in_every_stored_case) {
+  BOOST_TEST(compare("gpt-oss").at("gpt_oss") == 24u);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_granite_and_olmo_agrees_with_pytorch_in_every_stored_case) {
   // One peak is where a boolean mask is converted: two scalars of torch.where() are not replayed.
   const std::map<std::string, std::size_t> cases_of_family = compare("kindred", 4);
