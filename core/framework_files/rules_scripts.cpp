@@ -243,7 +243,7 @@ Entries script_options(const Entries& entries, Job& job) {
   constexpr std::array kCounts{"nproc_per_node", "num_gpus", "gpus", "nnodes", "num_nodes", "num_processes"};
   Entries out;
   for (Entry e : entries) {
-    std::ranges::replace(e.key, '-', '_');
+    std::replace(e.key.begin(), e.key.end(), '-', '_');
     const bool count = std::ranges::find(kCounts, e.key) != kCounts.end();
     // Devices are needed for sharded runs only, which ask for them.
     const bool whole = e.value.kind == Value::Kind::kInteger && e.value.integer > 0;
