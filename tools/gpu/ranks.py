@@ -75,6 +75,9 @@ def tensor(c):
         for name, more in (("", {}), (", sequence parallelism", {"parallel.sequence": "true"})):
             compare(c, "tensor", f"two ranks, {precision}{name}", tensor_keys(c, precision, 2, more), 2,
                     expected[precision], bound, first=None if more or precision != "fp32" else pair)
+    for name, more in (("DoRA", {"lora.rank": 4, "lora.dora": "true"}), ("Muon", {"optimizer.name": "muon"})):
+        one = c.program.train({**tensor_keys(c, "fp32", 1, {}), **more}).losses()
+        compare(c, "tensor", f"two ranks, {name}", tensor_keys(c, "fp32", 2, more), 2, one)
     four = tensor_keys(c, "fp32", 4, {"parallel.zero": 3})
     run = c.program.train(four, before=under_mpirun(4))
     if "use one GPU" in run.err:
