@@ -131,15 +131,25 @@ std::vector<Entry> read_toml(const std::string& text, const std::string& name,
   return out;
 }
 
-/// True for a bare word that is not a TOML value: it begins with a letter and is not a TOML keyword, or it
-/// begins with a digit and has a letter that no number, date or time has (24GiB). Saves the cost of an
-/// exception for the most common kinds of override.
+/// True for text that is not a TOML value: it begins with a letter, or with '/', and with no TOML keyword
+/// ("org/model"), or it is a word that begins with a digit and has a letter that no number, date or time has
+/// (24GiB). Saves the cost of an exception for the most common kinds of override.
 static bool is_bare_word(const std::string& text) {
-  if (!is_plain_word(text)) return false;
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (is_letter(text[0]) || text[0] == '/')
+    return !text.starts_with("true") && !text.starts_with("false") && !text.starts_with("inf") &&
+           !text.starts_with("nan");
   const bool digit = text[0] >= '0' && text[0] <= '9';
-  const bool letter = !digit && text[0] != '_' && text[0] != '-';
-  if (digit) return text.find_first_of("ghijklmnpqrsuvwyGHIJKLMNPQRSUVWXY") != text.npos;
-  return letter && text != "true" && text != "false" && text != "inf" && text != "nan";
+  return digit && is_plain_word(text) && text.find_first_of("ghijklmnpqrsuvwyGHIJKLMNPQRSUVWXY") != text.npos;
+}
+
+/// The text between the quotes of a basic string without escapes; printable ASCII only.
+static std::optional<std::string_view> plain_string(std::string_view text) {
+  if (text.size() < 2 || text.front() != '"' || text.back() != '"') return std::nullopt;
+  text = text.substr(1, text.size() - 2);
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+  if (!std::ranges::all_of(text, is_plain)) return std::nullopt;
+  return text;
 }
 
 /// True for a whole number in TOML that std::stoll() reads alike: without sign, underscores, leading zeros.
@@ -156,6 +166,20 @@ std::optional<Value> read_toml_value(const std::string& text, const Where& where
     v.kind = Value::Kind::kInteger;
     v.integer = std::stoll(text);
     v.number = static_cast<double>(v.integer);
+    v.where = where;
+    return v;
+  }
+  if (const auto plain = plain_string(text)) {
+    Value v;
+    v.kind = Value::Kind::kText;
+    v.text = *plain;
+    v.where = where;
+    return v;
+  }
+  if (text == "true" || text == "false") {
+    Value v;
+    v.kind = Value::Kind::kBool;
+    v.boolean = text == "true";
     v.where = where;
     return v;
   }

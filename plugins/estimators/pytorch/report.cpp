@@ -120,6 +120,25 @@ class Replay {
     return reserved_;
   }
   bool knows_reserved() const { return knows_reserved_; }
+  /// On a device with `capacity` bytes for it. Planners ask again for the same device.
+  frameworks::AllocatorResult limited(std::uint64_t capacity) const {
+    const std::lock_guard guard(limited_lock_);
+    const auto found = std::ranges::find(limited_, capacity, &Limited::first);
+    if (found != limited_.end()) return found->second;
+    limited_.emplace_back(capacity, frameworks::replay_allocator(trace(), allocator, capacity));
+    const frameworks::AllocatorResult& made = limited_.back().second;
+    // An allocator that never reaches its limit is like one without. What max_split_size releases at the
+    // limit is not counted as a retry.
+    const bool as_unlimited = !made.out_of_memory && !made.retries &&
+                              allocator.garbage_collection_threshold == 0 &&
+                              allocator.max_split_size == UINT64_MAX;
+    if (as_unlimited)
+      std::call_once(reserved_once_, [&] {
+        reserved_ = made.reserved;
+        knows_reserved_ = true;
+      });
+    return made;
+  }
 
  private:
   struct Whole {
@@ -134,7 +153,10 @@ class Replay {
     return whole_;
   }
 
+  using Limited = std::pair<std::uint64_t, frameworks::AllocatorResult>;  // capacity, result
   mutable std::once_flag whole_once_, peak_once_, reserved_once_;
+  mutable std::mutex limited_lock_;
+  mutable std::vector<Limited> limited_;
   mutable Whole whole_;
   mutable frameworks::Peak peak_;
   mutable std::uint64_t reserved_ = 0;
@@ -184,8 +206,7 @@ std::uint64_t reserved_on_device(const Replay& r, const Options& options, const 
   if (r.knows_reserved() && r.reserved() <= capacity && !collects) return r.reserved();
   if (!options.only_if_it_fits && (!fits_exactly || (r.reserved() <= capacity && !collects)))
     return r.reserved();
-  const frameworks::AllocatorResult limited =
-      frameworks::replay_allocator(r.trace(), r.allocator, fits_exactly ? capacity : 0);
+  const frameworks::AllocatorResult limited = r.limited(fits_exactly ? capacity : 0);
   if (limited.out_of_memory) return options.only_if_it_fits ? capacity + 1 : r.reserved();
   if (limited.retries && !options.only_if_it_fits)
     notes.push_back(
