@@ -176,6 +176,8 @@ std::uint64_t active_layer_elements(const Layer& l, std::uint64_t hidden);
 
 /// Presets of families that are planned but not trained, with their config_json; sorted by name.
 std::span<const ModelSpec> planned_presets();
+/// In the order of planned_presets(). This and find_planned_preset() do not read the other presets.
+std::span<const std::string> planned_preset_names();
 const ModelSpec* find_planned_preset(std::string_view name);
 
 }  // namespace trainhost::model

@@ -50,6 +50,8 @@ void note_prediction_modules(ConfigFields& f, Architecture& a);
 /// The decoder of a multimodal model: the fields of text_config, read by `reader`. Notes that the towers are
 /// not counted. tie_word_embeddings of the whole config has priority over that of text_config.
 Architecture read_text_config(ConfigFields& f, Reader reader);
+/// Of a multimodal model whose config has the fields of the decoder at the top.
+void note_towers(ConfigFields& f, Architecture& a);
 
 /// Types of layers, one per layer: layer_types, or the result of otherwise(layer) without it. Throws unless
 /// there is one per layer and each is in `known`; old names are replaced ("mamba": linear_attention,
@@ -100,6 +102,12 @@ Architecture read_qwen3_5_moe(ConfigFields& f);
 Architecture read_qwen3_5_moe_text(ConfigFields& f);
 Architecture read_qwen3_5_text(ConfigFields& f);
 Architecture read_qwen3_next(ConfigFields& f);
+// read_qwen_vl.cpp
+Architecture read_qwen2_vl(ConfigFields& f);
+Architecture read_qwen2_vl_text(ConfigFields& f);
+Architecture read_qwen3_vl(ConfigFields& f);
+Architecture read_qwen3_vl_moe(ConfigFields& f);
+Architecture read_qwen3_vl_text(ConfigFields& f);
 // read_llama.cpp
 Architecture read_baichuan(ConfigFields& f);
 Architecture read_cohere(ConfigFields& f);

@@ -190,9 +190,9 @@ bool as_written(std::string_view preset, std::string_view name) {
 const std::vector<std::pair<std::string, std::string>>& letters_of_presets() {
   static const std::vector<std::pair<std::string, std::string>> all = [] {
     std::vector<std::pair<std::string, std::string>> out;
-    const auto add = [&](const ModelSpec& m) { out.emplace_back(model_letters(m.name), m.name); };
-    std::ranges::for_each(model_presets(), add);
-    std::ranges::for_each(model::planned_presets(), add);
+    const auto add = [&](const std::string& name) { out.emplace_back(model_letters(name), name); };
+    std::ranges::for_each(model_presets(), add, &ModelSpec::name);
+    std::ranges::for_each(model::planned_preset_names(), add);
     return out;
   }();
   return all;

@@ -3,6 +3,8 @@
 // as a user's config.json, so the table also tests the readers. tests/core/model/totals_test.cpp compares
 // every parameter count with the published one.
 #include <algorithm>
+#include <array>
+#include <mutex>
 
 #include "core/model/architecture.hpp"
 
@@ -512,22 +514,39 @@ ModelSpec preset(const Row& row) {
   return outline(from_config(json, row.name), json);
 }
 
+/// Each preset is read on first use: most runs need none of them, or one.
+const ModelSpec& read_preset(std::size_t row, std::vector<ModelSpec>& all) {
+  static std::array<std::once_flag, std::size(kRows)> read;
+  std::call_once(read[row], [&] { all[row] = preset(kRows[row]); });
+  return all[row];
+}
+
+std::vector<ModelSpec>& storage() {
+  static std::vector<ModelSpec> all(std::size(kRows));
+  return all;
+}
+
 }  // namespace
 
-// Made on first use: most runs need none of them.
 std::span<const ModelSpec> planned_presets() {
-  static const std::vector<ModelSpec> all = [] {
-    std::vector<ModelSpec> out;
-    for (const Row& row : kRows) out.push_back(preset(row));
+  std::vector<ModelSpec>& all = storage();
+  for (std::size_t row = 0; row < all.size(); ++row) read_preset(row, all);
+  return all;
+}
+
+std::span<const std::string> planned_preset_names() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> out;
+    for (const Row& row : kRows) out.emplace_back(row.name);
     return out;
   }();
   return all;
 }
 
 const ModelSpec* find_planned_preset(std::string_view name) {
-  for (const ModelSpec& m : planned_presets())
-    if (m.name == name) return &m;
-  return nullptr;
+  const auto* row = std::ranges::find(kRows, name, [](const Row& r) { return std::string_view(r.name); });
+  if (row == std::end(kRows)) return nullptr;
+  return &read_preset(static_cast<std::size_t>(row - kRows), storage());
 }
 
 }  // namespace trainhost::model

@@ -104,11 +104,7 @@ std::vector<std::string> read_layer_types(ConfigFields& f, std::string_view fiel
   return types;
 }
 
-Architecture read_text_config(ConfigFields& f, Reader reader) {
-  if (!f.given("text_config"))
-    f.fail("text_config", "is missing", "it describes the decoder of a multimodal model");
-  Architecture a = reader(f.object("text_config"));
-  a.tied = f.flag({"tie_word_embeddings"}, a.tied);
+void note_towers(ConfigFields& f, Architecture& a) {
   if (f.given("vision_config"))
     a.notes.emplace_back("vision_config: the vision tower and its projection are not counted");
   if (f.given("audio_config"))
@@ -117,6 +113,14 @@ Architecture read_text_config(ConfigFields& f, Reader reader) {
                            "multimodal_projector_bias", "spatial_merge_size", "vision_feature_layer",
                            "projection_hidden_size", "vision_soft_tokens_per_image"})
     f.mark_as_read(name);
+}
+
+Architecture read_text_config(ConfigFields& f, Reader reader) {
+  if (!f.given("text_config"))
+    f.fail("text_config", "is missing", "it describes the decoder of a multimodal model");
+  Architecture a = reader(f.object("text_config"));
+  a.tied = f.flag({"tie_word_embeddings"}, a.tied);
+  note_towers(f, a);
   return a;
 }
 

@@ -69,7 +69,7 @@ void require_backends(const std::vector<Value>& order, const Where& where) {
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const ModelSpec& m : model_presets()) names.push_back(m.name);
-  for (const ModelSpec& m : model::planned_presets()) names.push_back(m.name);
+  for (const std::string& name : model::planned_preset_names()) names.push_back(name);
   return names;
 }
 

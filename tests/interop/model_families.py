@@ -15,14 +15,15 @@ import argparse, json, os, random, subprocess, sys
 try:
     import torch
     import transformers
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 except Exception as e:
     print(f"skipped: torch and transformers are needed ({e})")
     sys.exit(77)
 
 transformers.logging.set_verbosity_error()
 NESTED = {"gemma4": "gemma4_text", "llama4": "llama4_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-          "mistral3": "ministral3", "kimi_k25": "deepseek_v3"}
+          "mistral3": "ministral3", "kimi_k25": "deepseek_v3", "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text",
+          "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text"}
 
 
 def base(r, kv=True):
@@ -98,6 +99,19 @@ def deepseek(r):
                 num_experts_per_tok=2, first_k_dense_replace=1, n_group=1, topk_group=1, attention_bias=r.random() < 0.5)
 
 
+def qwen2_vl(r):
+    c = dense(r, None)
+    angles = c["hidden_size"] // c["num_attention_heads"] // 2
+    part = angles // 4  # of height and width; the rest is of time
+    c["rope_scaling"] = {"type": "mrope", "rope_type": "default", "mrope_section": [angles - 2 * part, part, part]}
+    return c
+
+
+def qwen_vl_moe(r):
+    return dense(r, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=4 * r.randint(1, 5),
+                 decoder_sparse_step=r.choice([1, 2]), mlp_only_layers=r.choice([[], [0]]))
+
+
 FAMILIES = {
     "ernie4_5": lambda r: dense(r, "use_bias", head_dim=r.choice([8, None])),
     "ernie4_5_moe": lambda r: dense(r, "use_bias", moe_intermediate_size=8, moe_num_experts=4, moe_k=2,
@@ -122,13 +136,41 @@ FAMILIES = {
     "nemotron": lambda r: dense(r, mlp_bias=r.random() < 0.5, head_dim=8),
     "nemotron_h": nemotron_h,
     "phimoe": lambda r: dense(r, num_local_experts=4, num_experts_per_tok=2, lm_head_bias=r.random() < 0.5),
+    "qwen2_5_vl": qwen2_vl,
+    "qwen2_5_vl_text": qwen2_vl,
+    "qwen2_vl": qwen2_vl,
+    "qwen2_vl_text": qwen2_vl,
     "qwen3_5": lambda r: dense(r) | delta_net(r),
     "qwen3_5_moe": lambda r: base(r) | delta_net(r) | qwen_experts(r),
     "qwen3_5_moe_text": lambda r: base(r) | delta_net(r) | qwen_experts(r),
     "qwen3_5_text": lambda r: dense(r) | delta_net(r),
     "qwen3_next": lambda r: dense(r, decoder_sparse_step=r.choice([1, 2]), mlp_only_layers=r.choice([[], [0]]))
     | delta_net(r) | qwen_experts(r),
+    "qwen3_vl": lambda r: dense(r, head_dim=8),
+    "qwen3_vl_moe": qwen_vl_moe,
+    "qwen3_vl_moe_text": qwen_vl_moe,
+    "qwen3_vl_text": lambda r: dense(r, head_dim=8),
 }
+
+
+class WithHead(torch.nn.Module):
+    """The decoder of a multimodal model, which transformers has without its head."""
+
+    def __init__(self, config, dtype):
+        super().__init__()
+        self.model = AutoModel.from_config(config, dtype=dtype)
+        self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False, dtype=dtype)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, tokens, use_cache):
+        return self.model(input_ids=tokens, use_cache=use_cache)
+
+
+def decoder(config, dtype):
+    if "_vl" in config.model_type:
+        return WithHead(config, dtype)
+    return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 def text_config(family, config):
@@ -137,7 +179,7 @@ def text_config(family, config):
     inner.pop("model_type", None)
     kind = {"kimi_k2": "deepseek_v3"}.get(family, NESTED.get(family, family))
     made = AutoConfig.for_model(kind, **inner)
-    made.tie_word_embeddings = config.get("tie_word_embeddings", made.tie_word_embeddings)
+    made.tie_word_embeddings = config.get("tie_word_embeddings", getattr(made, "tie_word_embeddings", False))
     return made
 
 
@@ -175,7 +217,7 @@ def check_random(binary, family, n):
             config = dict(model_type=family, tie_word_embeddings=tied, text_config=dict(fields, model_type=NESTED[family]))
         made = text_config(family, config)
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(made, dtype=torch.float32)
+        model = decoder(made, torch.float32)
         weights = trained(model)
         if family in ("kimi_k2", "kimi_k25"):  # trainhost counts the correction biases, buffers there
             weights += sum(b.numel() for name, b in model.named_buffers() if name.endswith("e_score_correction_bias"))
@@ -215,7 +257,7 @@ def check_presets(binary, only):
             continue
         made = text_config(family, config)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(made)
+            model = decoder(made, torch.float32)
         weights = trained(model)
         if family in ("kimi_k2", "kimi_k25"):
             weights += sum(b.numel() for n, b in model.named_buffers() if n.endswith("e_score_correction_bias"))

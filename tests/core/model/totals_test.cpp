@@ -210,12 +210,46 @@ BOOST_AUTO_TEST_CASE(deepseek_v2_totals_follow_from_the_published_dimensions) {
 BOOST_AUTO_TEST_CASE(every_known_family_has_a_preset_or_is_trainable) {
   // Read by the function of another family, or from its text_config: architecture_test.cpp and
   // tests/interop/model_families.py.
-  std::set<std::string_view> seen{"gemma3",    "gemma4_text",  "granitemoeshared",
-                                  "kimi_k25",  "llama4_text",  "mistral3",
-                                  "ministral", "qwen3_5_text", "qwen3_5_moe_text"};
+  std::set<std::string_view> seen{
+      "gemma3",          "gemma4_text",   "granitemoeshared",  "kimi_k25",         "llama4_text",
+      "mistral3",        "ministral",     "qwen3_5_text",      "qwen3_5_moe_text", "qwen2_vl_text",
+      "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_vl",         "qwen2_5_vl",
+      "qwen3_vl",        "qwen3_vl_moe"};
   for (const ModelSpec& m : model::planned_presets()) seen.insert(m.family);
   for (const ModelSpec& m : model_presets()) seen.insert(m.family);
   for (std::string_view family : model::known_families()) BOOST_TEST(seen.contains(family), family);
+}
+
+// The text models are Qwen2.5 7B, Qwen3 4B and Qwen3 30B-A3B.
+BOOST_AUTO_TEST_CASE(decoders_of_qwen_with_vision_have_the_published_parameters) {
+  const auto total = [](const std::string& config) {
+    const model::Architecture a = model::from_config(config, "config.json");
+    BOOST_TEST(a.notes.size() == 1u, config);
+    BOOST_TEST(a.notes.front().starts_with("vision_config"), config);
+    return model::count(a).total;
+  };
+  const std::string qwen2 =
+      R"("vocab_size": 152064, "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+         "num_key_value_heads": 4, "intermediate_size": 18944, "use_sliding_window": false,
+         "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]})";
+  const std::string vision =
+      R"(, "vision_config": {"depth": 32}, "image_token_id": 1, "vision_start_token_id": 2)";
+  for (const std::string family : {"qwen2_vl", "qwen2_5_vl"}) {
+    const std::string type = "{\"model_type\": \"" + family + "\", \"tie_word_embeddings\": false";
+    BOOST_TEST(total(type + ", " + qwen2 + vision + "}") == 7'615'616'512u);
+    const std::string text = ", \"text_config\": {\"model_type\": \"" + family + "_text\", " + qwen2 + "}";
+    BOOST_TEST(total(type + text + vision + "}") == 7'615'616'512u);
+  }
+  BOOST_TEST(total(R"({"model_type": "qwen3_vl", "tie_word_embeddings": true, "text_config": {
+      "model_type": "qwen3_vl_text", "vocab_size": 151936, "hidden_size": 2560, "num_hidden_layers": 36,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728})" +
+                   vision + "}") == 4'022'468'096u);
+  BOOST_TEST(total(R"({"model_type": "qwen3_vl_moe", "tie_word_embeddings": false, "text_config": {
+      "model_type": "qwen3_vl_moe_text", "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 48,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
+      "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1,
+      "mlp_only_layers": []})" +
+                   vision + "}") == 30'532'122'624u);
 }
 
 BOOST_AUTO_TEST_CASE(names_are_sorted_and_unique) {
