@@ -27,6 +27,11 @@ void trainer_type(Job& job, const Entry& e) {
 // report.
 constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
 
+/// Every other one computes attention in blocks, also a kernel of the Hub.
+void trl_attention(Job& job, const Entry& e) {
+  job.set("plan.attention", text_of(e) == "eager" ? "materialised" : "flash", e);
+}
+
 /// The weight of the reference model in DPO and GRPO; at 0 there is none.
 void trl_beta(Job& job, const Entry& e) {
   using Kind = runfile::Value::Kind;
@@ -102,10 +107,7 @@ constexpr Rule kTrl[] = {
     {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
      "uint8=uint8|bfloat16=compute|float16=compute"},
     // Scores exist in eager attention only.
-    {"attn_implementation", Use::kChoice, "plan.attention",
-     "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash|flex_attention=flash|"
-     "kernels-community/flash-attn=flash|kernels-community/flash-attn2=flash|"
-     "kernels-community/flash-attn3=flash|kernels-community/vllm-flash-attn3=flash"},
+    {"attn_implementation", Use::kCustom, "plan.attention", "", trl_attention},
     {"dtype", Use::kCustom, "plan.weights", "", trainer_type},
     {"torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
     {"model_init_kwargs.dtype", Use::kCustom, "plan.weights", "", trainer_type},

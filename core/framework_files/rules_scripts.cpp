@@ -212,6 +212,7 @@ RuleSet training_script_rules() { return {kScript, kScriptWithoutEffect}; }
 RuleSet launcher_rules() { return {kLauncher, kLauncherWithoutEffect}; }
 
 void finish_training_script(Job& job, const Entries& entries) {
+  constexpr const char* kQwen = "default of Qwen's script";
   const bool open_instruct =
       has_key(entries, {"with_tracking", "dataset_mixer", "dataset_mixer_list"}) ||
       std::ranges::any_of(entries, [](const Entry& e) { return e.key.starts_with("dataset_mixer."); });
@@ -231,10 +232,14 @@ void finish_training_script(Job& job, const Entries& entries) {
       job.set_default("@peft", "true", *q_lora);
       set_adapters(job, "8", "0.05", R"(["q_proj", "v_proj"])", "default of FastChat");
     } else if (job.find("@peft")) {
-      set_adapters(job, "64", "0.05", "all-linear", "default of Qwen's script");
+      set_adapters(job, "64", "0.05", "all-linear", kQwen);
     }
   } else if (has_key(entries, {"use_lora"}) && job.find("@peft")) {
-    set_adapters(job, "64", "0.05", "all-linear", "default of Qwen's script");
+    set_adapters(job, "64", "0.05", "all-linear", kQwen);
+    // Words of chats are new to base models.
+    const Given* model = job.find(kModel);
+    if (model && model->value.find("hat") == std::string::npos)
+      job.set_default("lora.modules_to_save", R"(["embed_tokens", "lm_head"])", kQwen);
   }
   finish_deepspeed_chat(job, entries);
 }

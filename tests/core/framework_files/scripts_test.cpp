@@ -124,6 +124,14 @@ BOOST_AUTO_TEST_CASE(adapters_of_known_scripts_have_their_defaults) {
   BOOST_TEST(s.at("lora.targets") == "all-linear");
   BOOST_TEST(s.at("lora.double_quant") == "true");
   BOOST_TEST(value(settings("t.sh", "deepspeed t.py --lora_r 128 " + kTrainer + "\n"), "lora.rank") == "");
+  // Qwen: base models train the embedding and the head whole.
+  s = settings("t.sh", "python finetune.py --use_lora --bf16 True " + kTrainer + "\n");
+  BOOST_TEST(s.at("lora.rank") == "64");
+  BOOST_TEST(s.at("lora.modules_to_save") == R"(["embed_tokens", "lm_head"])");
+  BOOST_TEST(value(settings("t.sh",
+                            "python finetune.py --use_lora --bf16 True --model_name_or_path "
+                            "Qwen/Qwen-7B-Chat --model_max_length 512 --per_device_train_batch_size 1\n"),
+                   "lora.modules_to_save") == "");
   // The example of PEFT, with TRL.
   s = settings("t.sh",
                "python train.py --model_name_or_path gpt2 --max_length 512 --use_peft_lora True --lora_r 8 "

@@ -1,5 +1,6 @@
 // trainhost plan, sweep and search with --from: files of other frameworks, as a user gives them.
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,33 @@ BOOST_AUTO_TEST_CASE(the_published_memory_of_llama_factory_is_planned) {
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     const double gib = nlohmann::json::parse(r.out)["estimates"][0]["total_bytes"].get<double>() / (1 << 30);
     BOOST_TEST((gib > row.published - 1 && gib < row.published + 0.1), row.tokens << " tokens: " << gib);
+  }
+}
+
+// max_memory_allocated() that litgpt publishes for its examples (docs/pytorch-memory.md), in GB.
+BOOST_AUTO_TEST_CASE(the_published_memory_of_examples_of_litgpt_is_planned) {
+  Job job;
+  struct Row {
+    const char* model;
+    int sequences;
+    double published;
+  };
+  for (const Row& row :
+       {Row{"meta-llama/Llama-2-7b-hf", 2, 19.77}, Row{"meta-llama/Meta-Llama-3-8B", 1, 19.73},
+        Row{"mistralai/Mistral-7B-v0.1", 2, 20.66}, Row{"meta-llama/Llama-3.2-1B", 1, 4.49},
+        Row{"meta-llama/Llama-3.2-3B", 1, 9.67}, Row{"stabilityai/stablelm-base-alpha-3b", 1, 8.58}}) {
+    std::ofstream(job.folder.path() / "lora.yaml")
+        << "checkpoint_dir: checkpoints/" << row.model
+        << "\nprecision: bf16-true\ndevices: 1\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\n"
+           "lora_query: true\nlora_value: true\ntrain:\n  global_batch_size: 8\n  micro_batch_size: "
+        << row.sequences << "\n  max_seq_length: 512\n";
+    const Outcome r = job.run({"plan", "--from", "lora.yaml", "--device=a10g", "--json"});
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const auto estimate = nlohmann::json::parse(r.out)["estimates"][0];
+    double bytes = estimate["total_bytes"];
+    for (const auto& c : estimate["tiers"][0]["components"])
+      if (c["name"] == "fragmentation" || c["name"] == "runtime") bytes -= c["bytes"].get<double>();
+    BOOST_TEST(std::abs(bytes / 1e9 / row.published - 1) < 0.006, row.model << ": " << bytes / 1e9);
   }
 }
 
