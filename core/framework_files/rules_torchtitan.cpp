@@ -69,6 +69,13 @@ constexpr struct {
 /// A preset, or the fields of a flavor.
 void torchtitan_model(Job& job) {
   const Given *name = job.find("@model_name"), *flavor = job.find("@model_flavor");
+  if (name && name->value == "flux")
+    throw usage_error("model.name = \"flux\" generates images; plans are of language models", {},
+                      name->where);
+  // Models of transformers: the flavor "full" is the named one, others have fewer layers.
+  const Given* named = job.find("@hf_model");
+  if (named && name && name->value == "transformers_modeling_backend" && flavor->value == "full")
+    return job.set_default(kModel, named->value, *named);
   std::string size = flavor->value;  // "8B_flex" is 8B with another kernel of attention
   for (const char* kernel : {"_flex_attn", "_varlen_attn", "_flex", "_varlen"})
     if (size.ends_with(kernel)) size.resize(size.size() - std::string(kernel).size());
@@ -129,6 +136,7 @@ void torchtitan_micro_batches(Job& job) {
 constexpr Rule kTorchtitan[] = {
     {"model.name", Use::kCopy, "@model_name"},
     {"model.flavor", Use::kCopy, "@model_flavor"},
+    {"hf_transformers.model", Use::kCopy, "@hf_model"},
     {"training.local_batch_size", Use::kCopy, "train.micro_batch"},
     {"training.batch_size", Use::kCopy, "train.micro_batch"},
     {"training.global_batch_size", Use::kCustom, "train.grad_accum", "", torchtitan_batch},
@@ -232,7 +240,7 @@ void read_torchtitan(const Entries& entries, Job& job) {
   // After the default of the local batch, which stages divide.
   if (is_many(job, "parallel.pipeline")) torchtitan_micro_batches(job);
   for (const char* key :
-       {"@model_name", "@model_flavor", "@shard", "@replicate", "@reshard", "@micro_of_stages"})
+       {"@model_name", "@model_flavor", "@hf_model", "@shard", "@replicate", "@reshard", "@micro_of_stages"})
     job.erase(key);
   job.set_default("data.seq_len", "2048", "default of torchtitan");
   job.set_default("train.recompute", "selective", "default of torchtitan");

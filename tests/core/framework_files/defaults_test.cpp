@@ -298,6 +298,17 @@ BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
   BOOST_TEST(value(s, "train.grad_accum") == "8");
 }
 
+BOOST_AUTO_TEST_CASE(torchtitan_names_models_of_transformers_and_of_images) {
+  const std::string job =
+      "[model]\nname = \"transformers_modeling_backend\"\nflavor = \"full\"\n[training]\nlocal_batch_size = "
+      "1\n"
+      "seq_len = 64\n[hf_transformers]\nmodel = \"Qwen/Qwen3-4B-Instruct-2507\"\n";
+  BOOST_TEST(settings("t.toml", job, {{"parallel.data", "8", ""}}).at("model.preset") == "qwen3-4b @8");
+  BOOST_TEST(
+      error_of("t.toml", "[model]\nname = \"flux\"\nflavor = \"flux-dev\"\n[training]\nseq_len = 64\n") ==
+      "t.toml:2: model.name = \"flux\" generates images; plans are of language models");
+}
+
 BOOST_AUTO_TEST_CASE(flavors_of_torchtitan_without_a_preset_are_fields) {
   const auto of = [](const std::string& flavor) {
     return settings("t.toml", "[model]\nname = \"qwen3\"\nflavor = \"" + flavor + "\"\n",
