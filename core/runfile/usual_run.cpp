@@ -76,6 +76,12 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
     assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
     if (framework == "litgpt") assume("train.recompute", text_value("full"));
   }
+  if (framework == "unsloth" && s.text("plan.mode") != "inference") {
+    // use_gradient_checkpointing = "unsloth", the default of FastLanguageModel: its checkpoints move the
+    // inputs of the layers to host memory.
+    assume("train.recompute", text_value("full"));
+    if (s.text("train.recompute") == "full") assume("plan.offload_activations", text_value("cpu"));
+  }
   if (trains_in_half_alone(s, model)) assume("plan.master", text_value("none"));
   // gpt-oss of transformers has no SDPA, because its softmax has a sink: its scores exist.
   if (model.family == "gpt_oss" && (framework == "transformers" || framework == "pytorch"))

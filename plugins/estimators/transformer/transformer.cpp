@@ -199,9 +199,23 @@ void bound_step_of_torch(MemoryReport& r) {
   }
 }
 
+/// What is known of the step of Unsloth, and what is assumed: docs/pytorch-memory.md ("Unsloth").
+std::string note_of_unsloth(const RunSpec& run) {
+  const bool offloads = run.memory.activations_in != Tier::kDevice;
+  return std::string("Unsloth: ") +
+         (offloads
+              ? "its checkpoints keep the inputs of the layers in host memory (plan.offload_activations)"
+              : "the inputs of the layers stay on the device (its checkpoints are \"unsloth\" by default, "
+                "which move them to host memory: plan.offload_activations)") +
+         "; head and loss run in chunks of tokens. Assumed: a layer that is computed again needs what fused "
+         "norms and attention need. Its kernels of MLP and adapters write over gate and up, which is not "
+         "counted.";
+}
+
 /// traits: null where no trainer was named. framework: the step of another framework is planned.
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
-               const TrainerTraits* traits, bool framework) {
+               const TrainerTraits* traits, const std::string& framework_name) {
+  const bool framework = framework_name != kOwn;
   r.notes.push_back(run.mode == RunMode::kInference
                         ? "Exact, tensor by tensor: weights and KV cache. Approximate: the rest."
                         : "Exact, tensor by tensor: weights, gradients, optimizer state. Approximate: "
@@ -216,6 +230,7 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
         "seven "
         "of torchtitan and torchtune -12 to +5 %.";
   if (framework) r.notes.push_back("A closed form: the operations of the framework's step are not replayed.");
+  if (framework_name == "unsloth" && run.mode != RunMode::kInference) r.notes.push_back(note_of_unsloth(run));
   if (a.has_experts() && run.mode != RunMode::kInference)
     r.notes.push_back(
         "Experts are assumed to be chosen evenly; a rank whose experts are chosen more often keeps more "
@@ -264,7 +279,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     if (p && traits.tier == Tier::kHost) move_to_host(report);
     if (const auto bytes = given.count("runtime")) set_runtime(report, *bytes);
     if (trains_with_torch_optim(framework) && run.mode != RunMode::kInference) bound_step_of_torch(report);
-    add_notes(report, a, model, run, p ? &traits : nullptr, framework != kOwn);
+    add_notes(report, a, model, run, p ? &traits : nullptr, framework);
     abi::send_report(report, sink, summary);
   });
 }

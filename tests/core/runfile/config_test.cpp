@@ -458,6 +458,15 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST(assumed_keys(given) == std::vector<std::string>{"data.seq_len"},
              boost::test_tools::per_element());
   BOOST_TEST(load_run({}).assumed.empty());
+  // The checkpoints of Unsloth are its own by default.
+  const auto unsloth = [](std::vector<Override> more) {
+    more.push_back({"plan.framework", "unsloth"});
+    const RunConfig c = run_for_model("llama-3-8b", more);
+    return std::pair(c.run.recompute, c.run.memory.activations_in);
+  };
+  BOOST_TEST((unsloth({}) == std::pair(Recompute::kFull, Tier::kHost)));
+  BOOST_TEST((unsloth({{"train.recompute", "none"}}) == std::pair(Recompute::kNone, Tier::kDevice)));
+  BOOST_TEST((unsloth({{"plan.offload_activations", "none"}}) == std::pair(Recompute::kFull, Tier::kDevice)));
   // transformers 5 loads a model in the type of its checkpoint; accelerate casts what FSDP shards to f32.
   const auto master = [](const char* model, std::vector<Override> more,
                          const char* framework = "transformers") {
