@@ -255,6 +255,9 @@ File read_file(const std::string& argument) {
   // A named kind is taken as it is, also where none of its keys occurs.
   if (!f.kind) f.kind = &recognize(f, syntax, text);
   if (f.kind->read == read_torchtune) torchtune_command(text, f.path, f.entries);
+  // Names as argparse stores them; Megatron-LM's rules have its spelling.
+  if (f.kind->read == read_training_script || f.kind->read == read_llama_factory_script)
+    for (Entry& e : f.entries) std::replace(e.key.begin(), e.key.end(), '-', '_');
   return f;
 }
 

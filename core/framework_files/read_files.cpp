@@ -297,7 +297,7 @@ void add_accelerate(std::vector<File>& files) {
   for (const File& f : files) {
     const bool script = f.kind->read == read_training_script || f.kind->read == read_llama_factory_script;
     const auto named = std::ranges::find_if(f.entries, [](const Entry& e) {
-      return (e.key == "config_file" || e.key == "config-file") && e.value.kind == Value::Kind::kText;
+      return e.key == "config_file" && e.value.kind == Value::Kind::kText;
     });
     if (script && named != f.entries.end()) more.push_back(read_named_file(f, *named, "accelerate"));
   }

@@ -57,8 +57,8 @@ void finish_training_script(Job& job, const Entries& entries);
 void set_accelerate_precision(Job& job, const runfile::Entry& from);
 /// Options of torchrun, deepspeed and accelerate launch.
 RuleSet launcher_rules();
-/// The entries of a script with their names as argparse stores them. Options of launchers whose value the
-/// script does not say are reported, and left out.
+/// The entries of a script. Options of launchers whose value the script does not say are reported, and left
+/// out.
 Entries script_options(const Entries& entries, Job& job);
 /// Sets what the options of launchers mean together.
 void finish_launcher(Job& job);

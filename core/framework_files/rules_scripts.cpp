@@ -247,8 +247,7 @@ void finish_training_script(Job& job, const Entries& entries) {
 Entries script_options(const Entries& entries, Job& job) {
   constexpr std::array kCounts{"nproc_per_node", "num_gpus", "gpus", "nnodes", "num_nodes", "num_processes"};
   Entries out;
-  for (Entry e : entries) {
-    std::replace(e.key.begin(), e.key.end(), '-', '_');
+  for (const Entry& e : entries) {
     const bool count = std::ranges::find(kCounts, e.key) != kCounts.end();
     // Devices are needed for sharded runs only, which ask for them.
     const bool whole = e.value.kind == Value::Kind::kInteger && e.value.integer > 0;
@@ -257,7 +256,7 @@ Entries script_options(const Entries& entries, Job& job) {
                           "the script does not say how many"});
       continue;
     }
-    out.push_back(std::move(e));
+    out.push_back(e);
   }
   return out;
 }
