@@ -46,6 +46,7 @@ constexpr Family kFamilies[] = {
     {"ministral3", read_ministral3},
     {"mistral", read_mistral},
     {"mistral3", read_mistral3},
+    {"mistral4", read_mistral4},
     {"mixtral", read_mixtral},
     {"mpt", read_mpt},
     {"nemotron", read_nemotron},

@@ -146,6 +146,7 @@ Architecture read_deepseek_v3(ConfigFields& f);
 Architecture read_glm4_moe(ConfigFields& f);
 Architecture read_gpt_oss(ConfigFields& f);
 Architecture read_kimi_k25(ConfigFields& f);
+Architecture read_mistral4(ConfigFields& f);
 Architecture read_mixtral(ConfigFields& f);
 Architecture read_phimoe(ConfigFields& f);
 Architecture read_qwen2_moe(ConfigFields& f);

@@ -166,6 +166,14 @@ Architecture read_deepseek_v3(ConfigFields& f) {
   return a;
 }
 
+/// Mistral 4: the layers of DeepSeek V3, with another rank of the queries and without a bias of the router.
+Architecture read_mistral4(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 1048576);
+  Layer l{.attention = read_latent_attention(f)};
+  if (!f.present("q_lora_rank")) l.attention.q_lora_rank = 1024;
+  return append_deepseek_layers(f, std::move(a), l, false);
+}
+
 /// Kimi K2.5 and later: the text model has the shape of DeepSeek-V3.
 Architecture read_kimi_k25(ConfigFields& f) { return read_text_config(f, read_deepseek_v3); }
 

@@ -1,6 +1,6 @@
 // Readers of Mistral's newer families: Ministral and Ministral 3 (text), and Mistral 3 (Mistral Small 3.1 and
-// later, Ministral 3 with vision), whose decoder is in text_config and has the shape of Mistral or of
-// Ministral 3.
+// later, Ministral 3 with vision), whose decoder is in text_config and has the shape of Mistral, of Ministral
+// 3 or of Mistral 4.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/model/family_readers.hpp"
@@ -28,8 +28,9 @@ Architecture read_ministral3(ConfigFields& f) { return read_windowed(f, 128, 262
 Architecture read_mistral3(ConfigFields& f) {
   return read_text_config(f, [](ConfigFields& text) {
     const std::string type = text.text({"model_type"}, "mistral");
+    if (type == "mistral4") return read_mistral4(text);
     if (type != "mistral" && type != "ministral3")
-      text.fail("model_type", "= \"" + escaped(type, 40) + "\": expected mistral or ministral3");
+      text.fail("model_type", "= \"" + escaped(type, 40) + "\": expected mistral, ministral3 or mistral4");
     return read_windowed(text, 128, 131072, 0);
   });
 }

@@ -133,6 +133,7 @@ FAMILIES = {
     "ministral": lambda r: dense(r, None, head_dim=8, sliding_window=r.choice([16, 64])),
     "ministral3": lambda r: dense(r, None, head_dim=8),
     "mistral3": lambda r: dense(r, None, head_dim=8),
+    "mistral4": deepseek,
     "nemotron": lambda r: dense(r, mlp_bias=r.random() < 0.5, head_dim=8),
     "nemotron_h": nemotron_h,
     "phimoe": lambda r: dense(r, num_local_experts=4, num_experts_per_tok=2, lm_head_bias=r.random() < 0.5),
@@ -154,7 +155,7 @@ FAMILIES = {
 
 
 class WithHead(torch.nn.Module):
-    """The decoder of a multimodal model, which transformers has without its head."""
+    """A decoder that transformers has as a part of a multimodal model only, without its head."""
 
     def __init__(self, config, dtype):
         super().__init__()
@@ -168,7 +169,7 @@ class WithHead(torch.nn.Module):
 
 
 def decoder(config, dtype):
-    if "_vl" in config.model_type:
+    if "_vl" in config.model_type or config.model_type == "mistral4":
         return WithHead(config, dtype)
     return AutoModelForCausalLM.from_config(config, dtype=dtype)
 

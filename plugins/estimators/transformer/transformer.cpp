@@ -28,10 +28,10 @@ families = ["baichuan", "cohere", "cohere2", "deepseek", "deepseek_v2", "deepsee
   "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "glm", "glm4", "glm4_moe", "gpt2",
   "gpt_neox", "gpt_oss", "granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "hunyuan_v1_dense",
   "hunyuan_v1_moe", "internlm2", "kimi_k2", "kimi_k25", "llama", "llama4", "llama4_text", "minimax_m2", "ministral",
-  "ministral3", "mistral", "mistral3", "mixtral", "mpt", "nemotron", "nemotron_h", "olmo", "olmo2", "olmo3", "opt",
-  "phi", "phi3", "phimoe", "qwen2", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen3",
-  "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe",
-  "qwen3_vl_moe_text", "qwen3_vl_text", "seed_oss", "smollm3", "stablelm", "starcoder2"]
+  "ministral3", "mistral", "mistral3", "mistral4", "mixtral", "mpt", "nemotron", "nemotron_h", "olmo", "olmo2",
+  "olmo3", "opt", "phi", "phi3", "phimoe", "qwen2", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl",
+  "qwen2_vl_text", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next",
+  "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_vl_text", "seed_oss", "smollm3", "stablelm", "starcoder2"]
 frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",

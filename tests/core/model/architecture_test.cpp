@@ -347,8 +347,8 @@ BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
   BOOST_TEST(rejected(config("gemma4_text", R"(, "num_kv_shared_layers": 6)")) ==
              "num_kv_shared_layers = 6: expected less than num_hidden_layers = 6");
   BOOST_TEST(rejected(R"({"model_type": "mistral3"})") == "text_config is missing");
-  BOOST_TEST(rejected(R"({"model_type": "mistral3", "text_config": {"model_type": "mistral4"}})") ==
-             "text_config.model_type = \"mistral4\": expected mistral or ministral3");
+  BOOST_TEST(rejected(R"({"model_type": "mistral3", "text_config": {"model_type": "mistral5"}})") ==
+             "text_config.model_type = \"mistral5\": expected mistral, ministral3 or mistral4");
   BOOST_TEST(rejected(config("hunyuan_v1_moe", R"(, "num_experts": 4, "moe_topk": [1, 2])")) ==
              "moe_topk has 2 entries: expected num_hidden_layers = 6");
   BOOST_TEST(rejected("[]") == "config.json: expected a JSON object with the model's fields");

@@ -210,11 +210,11 @@ BOOST_AUTO_TEST_CASE(deepseek_v2_totals_follow_from_the_published_dimensions) {
 BOOST_AUTO_TEST_CASE(every_known_family_has_a_preset_or_is_trainable) {
   // Read by the function of another family, or from its text_config: architecture_test.cpp and
   // tests/interop/model_families.py.
-  std::set<std::string_view> seen{
-      "gemma3",          "gemma4_text",   "granitemoeshared",  "kimi_k25",         "llama4_text",
-      "mistral3",        "ministral",     "qwen3_5_text",      "qwen3_5_moe_text", "qwen2_vl_text",
-      "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_vl",         "qwen2_5_vl",
-      "qwen3_vl",        "qwen3_vl_moe"};
+  std::set<std::string_view> seen{"gemma3",        "gemma4_text",       "granitemoeshared", "kimi_k25",
+                                  "llama4_text",   "mistral3",          "mistral4",         "ministral",
+                                  "qwen3_5_text",  "qwen3_5_moe_text",  "qwen2_vl_text",    "qwen2_5_vl_text",
+                                  "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_vl",         "qwen2_5_vl",
+                                  "qwen3_vl",      "qwen3_vl_moe"};
   for (const ModelSpec& m : model::planned_presets()) seen.insert(m.family);
   for (const ModelSpec& m : model_presets()) seen.insert(m.family);
   for (std::string_view family : model::known_families()) BOOST_TEST(seen.contains(family), family);
@@ -250,6 +250,28 @@ BOOST_AUTO_TEST_CASE(decoders_of_qwen_with_vision_have_the_published_parameters)
       "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1,
       "mlp_only_layers": []})" +
                    vision + "}") == 30'532'122'624u);
+}
+
+// Attention and experts by the formulas of the published dimensions, alone and below the config of a model
+// with vision.
+BOOST_AUTO_TEST_CASE(the_decoder_of_mistral_4_has_latent_attention_and_experts) {
+  const std::string fields =
+      R"("model_type": "mistral4", "vocab_size": 131072, "hidden_size": 4096, "num_hidden_layers": 36,
+         "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 12288,
+         "moe_intermediate_size": 2048, "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4,
+         "first_k_dense_replace": 0, "kv_lora_rank": 256, "qk_rope_head_dim": 64, "qk_nope_head_dim": 64,
+         "v_head_dim": 128, "tie_word_embeddings": false)";
+  const std::uint64_t H = 4096, q = 1024, kv = 256, heads = 32;
+  const std::uint64_t attention =
+      H * q + q + q * heads * 128 + H * (kv + 64) + kv + kv * heads * (64 + 128) + heads * 128 * H;
+  const std::uint64_t layer = attention + 2 * H + H * 128 + (128 + 1) * 3 * H * 2048;
+  const std::uint64_t total = 2 * 131072 * H + H + 36 * layer;
+  const auto count = [](const std::string& config) {
+    return model::count(model::from_config(config, "config.json")).total;
+  };
+  BOOST_TEST(count("{" + fields + "}") == total);
+  BOOST_TEST(count("{\"model_type\": \"mistral3\", \"vision_config\": {}, \"text_config\": {" + fields +
+                   "}}") == total);
 }
 
 BOOST_AUTO_TEST_CASE(names_are_sorted_and_unique) {
