@@ -54,6 +54,8 @@ void Pipeline::run(std::uint32_t step) {
     if (forwards < micro_batches_) forward(step, ++forwards);
   }
   sent_.reset();
+  if (stage_.buffers == StageBuffers::kUntilSent)
+    for (Tensor& t : inputs_) t.reset();
   if (!stage_.last() || !keeps_outputs()) return;
   // The schedule returns the outputs of all micro-batches as one tensor.
   Shape all = outputs_.front()->shape;
@@ -100,7 +102,8 @@ void Pipeline::backward(std::uint32_t step, std::uint32_t micro_batch) {
   gradient.reset();
   Tensor& input = inputs_[micro_batch - 1];
   sent_ = input ? std::exchange(input->grad, {}) : Tensor();
-  input.reset();
+  // The losses of a step refer to the inputs through their history, until the step ends.
+  if (!stage_.last()) input.reset();
 }
 
 }  // namespace trainhost::frameworks

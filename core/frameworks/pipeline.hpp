@@ -17,7 +17,7 @@ enum class StageBuffers : std::uint8_t {
   /// torch 2.8: the same, but only the last stage keeps its outputs.
   kOutputsOfLastStage,
   /// torch 2.15: a buffer is allocated when it receives; outputs are freed when they have been sent, and a
-  /// gradient when the backward pass of the next micro-batch has ended.
+  /// gradient when the backward pass of the next micro-batch has ended. The last stage keeps its inputs.
   kUntilSent,
 };
 

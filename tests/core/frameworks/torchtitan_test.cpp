@@ -284,6 +284,8 @@ BOOST_AUTO_TEST_CASE(versions_of_torch_keep_other_buffers_of_a_stage) {
   BOOST_TEST(most(sent, kForward, "sum", 1) == 3u);
   BOOST_TEST(most(last, kBackward, "sum", 1) == 4u);
   BOOST_TEST(most(sent, kBackward, "sum", 1) == 2u);
+  BOOST_TEST(most(trace(2, kUntilSent), kBackward, "received activations", -1) == 5u);
+  BOOST_TEST(most(trace(2, kUntilSent), kUpdate, "received activations", -1) == 0u);
   for (const StageBuffers b : {kUntilNextStep, kOutputsOfLastStage, kUntilSent})
     BOOST_TEST((bytes_named(trace(2, b), "logits of all micro-batches") == 0) == (b == kUntilSent));
 }
