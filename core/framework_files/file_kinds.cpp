@@ -114,10 +114,21 @@ std::vector<std::string> named_configurations(const std::string& text) {
   return out;
 }
 
+/// True if `words` are words of a command: not in a comment, and not in a path.
+bool names_program(const std::string& text, std::string_view words) {
+  for (std::size_t at = 0; (at = text.find(words, at)) != text.npos; ++at) {
+    const std::size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+    const bool comment = text.find_first_not_of(" \t", line) == text.find('#', line);
+    const bool begins = at == line || text[at - 1] == ' ' || text[at - 1] == '\t';
+    if (begins && !comment) return true;
+  }
+  return false;
+}
+
 /// Throws for a script that starts a program with options of its own, which may have names that others have.
 void check_program(const std::string& path, const std::string& text) {
   for (const auto& [words, name] : kOtherPrograms)
-    if (text.find(words) != text.npos)
+    if (names_program(text, words))
       throw usage_error(fmt::format("this script starts {}, whose options --from does not know", name),
                         "plan the same job with --model=MODEL --for=transformers and --set KEY=VALUE",
                         {path, 1, 1});

@@ -156,6 +156,11 @@ bool matters(const Rule& r) {
 }
 
 KeyUse apply(const Rule& r, const Entry& e, Job& job) {
+  if (r.run_key == std::string_view(kMethod) && is_unknown(e.value)) {
+    job.not_modelled = "its value is not known: perhaps another training method, with a second model";
+    job.needs_more = true;
+    return KeyUse::kUsed;
+  }
   if (matters(r) && is_unknown(e.value) && is_replaced(r, e, job)) return KeyUse::kUsed;
   switch (r.use) {
     case Use::kNoEffect:

@@ -36,6 +36,8 @@ inline constexpr const char* kRoundBatch = "@round_batch";
 inline constexpr const char* kPaged = "@paged";
 /// A key that makes the model another one than the fields of a run file describe.
 inline constexpr const char* kOtherModel = "@other_model";
+/// The training method: SFT, or another one with a second model. Its rules set no setting.
+inline constexpr const char* kMethod = "@method";
 
 class Job {
  public:

@@ -197,7 +197,9 @@ class Finish {
       preset = text;
       job_.keys.push_back(
           {named.key, named.value, named.where, runfile::KeyUse::kNotModelled,
-           "its vision encoder is left out, and images count by their tokens; planned as " + text, true});
+           "its vision encoder is left out, and the tokens of an image count as tokens of text; planned as " +
+               text,
+           true});
     }
     if (!file && !folder && preset.empty()) reject_model(named);
     job_.set_default(preset.empty() ? "model.config" : "model.preset",

@@ -11,6 +11,8 @@ using Entries = std::vector<runfile::Entry>;
 
 /// Settings between the rules of FSDP and finish_fsdp().
 inline constexpr const char *kFsdp = "@fsdp", *kNoRecompute = "@no_recompute", *kMixed = "@mixed";
+/// train.precision is that of the checkpoint alone.
+inline constexpr const char* kByCheckpoint = "@by_checkpoint";
 
 /// TrainingArguments of transformers, and its keys without effect on memory alone.
 RuleSet training_arguments();
@@ -27,6 +29,10 @@ void hold_weights_of_fsdp_in_f32(Job& job);
 /// Reports that `method` ("dpo", "grpo", "rm") trains otherwise than SFT, which is planned, and how its step
 /// differs.
 void set_method(Job& job, const std::string& method);
+/// The same from the name of a loss of TRL or open-instruct: "sigmoid" is one of DPO.
+void set_method_of_loss(Job& job, const std::string& loss);
+/// Notes that the options of a script name a file of DeepSpeed, which then sets its stage and types.
+void note_deepspeed_file(Job& job, const Entries& options);
 
 /// ddp_bucket_cap_mb, in MiB.
 void set_ddp_bucket(Job& job, const runfile::Entry& from);

@@ -93,6 +93,15 @@ void axolotl_plugins(Job& job, const Entry& e) {
 constexpr const char *kKernels = "kernels that keep other activations", *kSecond = "another training method",
                      *kExperts = "kernels of experts", *kVocabulary = "another vocabulary";
 
+/// false, none and "" train without a second model.
+void axolotl_rl(Job& job, const Entry& e) {
+  using Kind = runfile::Value::Kind;
+  const bool off = e.value.kind == Kind::kNull || (e.value.kind == Kind::kBool && !e.value.boolean) ||
+                   (e.value.kind == Kind::kText &&
+                    (e.value.text.empty() || e.value.text == "none" || e.value.text == "false"));
+  if (!off) set_method(job, text_of(e));
+}
+
 constexpr Rule kAxolotl[] = {
     {"base_model", Use::kCopy, kModel},
     {"sequence_len", Use::kCopy, "data.seq_len"},
@@ -181,7 +190,7 @@ constexpr Rule kAxolotl[] = {
     {"relora", Use::kNotModelled, "", "adapters that are merged during training"},
     {"mora.*", Use::kNotModelled, "", "adapters of another form"},
     // Preference, reward and other training: a second model, or several rows per example.
-    {"rl", Use::kCustom, "", "", [](Job& j, const Entry& e) { set_method(j, text_of(e)); }},
+    {"rl", Use::kCustom, kMethod, "", axolotl_rl},
     {"reward_model", Use::kCustom, "", "", axolotl_reward},
     {"process_reward_model", Use::kCustom, "", "", axolotl_reward},
     {"use_eaft", Use::kNotModelled, "", kSecond},

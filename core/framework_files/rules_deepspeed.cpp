@@ -201,6 +201,14 @@ constexpr const char* kDeepSpeedWithoutEffect =
 
 void finish_deepspeed(Job& job) {
   job.framework = "deepspeed";
+  // Without bf16 and fp16 its engine casts the model to f32.
+  if (job.find(kByCheckpoint)) {
+    for (const char* key :
+         {"train.precision", "plan.weights", "plan.gradients", "plan.moments", "plan.master"})
+      if (const Given* g = job.find(key); g && g->by_default) job.erase(key);
+    job.erase(kByCheckpoint);
+    job.set_default("train.precision", "fp32", "default of DeepSpeed");
+  }
   const Given* type = job.find("train.precision");
   // An f32 model has no narrow weights, and keeps the defaults of a run file.
   if (!type || type->value == "fp32") return;
@@ -209,8 +217,8 @@ void finish_deepspeed(Job& job) {
   const std::string narrow_type = type->value;
   job.erase("plan.weights"), job.erase("plan.master");
   // The optimizer updates master weights, so its moments have their type, and not that of the model.
-  if (const Given* moments = job.find("plan.moments"); moments && moments->by_default)
-    job.erase("plan.moments");
+  for (const char* key : {"plan.moments", "plan.gradients"})
+    if (const Given* g = job.find(key); g && g->by_default) job.erase(key);
   job.set_default("plan.weights", narrow_type, "default of DeepSpeed");
   if (const Given* narrow = job.find("@narrow_master")) {
     // Run files have no fp16 here; bf16 has its size.

@@ -27,9 +27,17 @@ void trainer_type(Job& job, const Entry& e) {
 // report.
 constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
 
-/// Every other one computes attention in blocks, also a kernel of the Hub.
+/// All but eager compute attention in blocks, also a kernel of the Hub ("kernels-community/flash-attn").
 void trl_attention(Job& job, const Entry& e) {
-  job.set("plan.attention", text_of(e) == "eager" ? "materialised" : "flash", e);
+  const std::string word = text_of(e);
+  const std::string kind =
+      word.substr(word.find('|') == word.npos ? 0 : word.find('|') + 1);  // "paged|eager"
+  if (kind == "eager") return job.set("plan.attention", "materialised", e);
+  if (kind != "sdpa" && !kind.starts_with("flash_attention") && kind != "flex_attention" &&
+      kind.find('/') == kind.npos)
+    reject_value(e,
+                 "eager, sdpa, flash_attention_2, flash_attention_3, flex_attention or a kernel of the Hub");
+  job.set("plan.attention", "flash", e);
 }
 
 /// The weight of the reference model in DPO and GRPO; at 0 there is none.
@@ -64,11 +72,7 @@ void trl_loss(Job& job, const Entry& e) {
     if (name == "chunked_nll") {
       job.set("plan.cross_entropy", "fused", e);
     } else if (std::ranges::find(kOther, name) != kOther.end()) {
-      constexpr std::array kPolicy{"grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"};
-      set_method(job, std::ranges::find(kPolicy, name) != kPolicy.end() ? "grpo"
-                      : name == "simpo"                                 ? "simpo"
-                      : name == "kto"                                   ? "kto"
-                                                                        : "dpo");
+      set_method_of_loss(job, name);
     } else {
       reject_value(e, "a loss of TRL: nll, dft, chunked_nll, or one of DPO or GRPO");
     }
@@ -80,9 +84,9 @@ constexpr Rule kTrl[] = {
     {"max_length", Use::kCopy, "data.seq_len"},
     {"max_seq_length", Use::kCopy, "data.seq_len"},
     // Other trainers of TRL.
-    {"beta", Use::kCustom, "", "", trl_beta},
-    {"num_generations", Use::kCustom, "", "", trl_rewards},
-    {"reward_*", Use::kCustom, "", "", trl_rewards},
+    {"beta", Use::kCustom, kMethod, "", trl_beta},
+    {"num_generations", Use::kCustom, kMethod, "", trl_rewards},
+    {"reward_*", Use::kCustom, kMethod, "", trl_rewards},
     {"teacher_*", Use::kNeedsMore, "", kOtherTrainer},
     {"sync_ref_model", Use::kNeedsMore, "", kOtherTrainer},
     {"center_rewards_coefficient", Use::kNotModelled, "", kOtherTrainer},
@@ -188,16 +192,20 @@ void set_trl_defaults(Job& job) {
 }
 
 /// from_pretrained() of transformers 5 loads a model in the type of its checkpoint, which is assumed to be
-/// bf16. With fp16 the model must be in f32. TRL has a default of its own, as before 0.20, when the length
-/// was max_seq_length, transformers 4 had. DeepSpeed casts, and decides alone without bf16.
+/// bf16. With fp16 the model must be in f32. TRL has its own default; files with max_seq_length are of TRL
+/// before 0.20, which used transformers 4 (f32). Under DeepSpeed without bf16 and fp16 the model is cast to
+/// f32; its file may be read later (kByCheckpoint).
 void set_type_of_checkpoint(Job& job, const Entries& entries) {
   const auto given = [&](std::string_view key) {
     return std::ranges::any_of(entries, [&](const Entry& e) { return e.key.starts_with(key); });
   };
   if (key_of_trl(entries) || job.find("@peft") || given("max_seq_length")) return;
   const Given* mixed = job.find(kMixed);
-  if (mixed ? mixed->value == "bf16" : !given("deepspeed") && !job.find("train.precision"))
-    job.set_default("@loaded", "bf16", "transformers 5 loads a model as it is stored, assumed to be in bf16");
+  if (mixed ? mixed->value != "bf16"
+            : given("deepspeed") || job.framework == "deepspeed" || job.find("train.precision"))
+    return;
+  job.set_default("@loaded", "bf16", "transformers 5 loads a model as it is stored, assumed to be in bf16");
+  if (!mixed) job.set_default(kByCheckpoint, "true", "transformers 5");
 }
 
 /// With adapters, the frozen weights have the type in which the model is loaded; otherwise all tensors that
@@ -309,11 +317,8 @@ void read_training_arguments(const Entries& entries, Job& job) { read_trainer(en
 
 void read_training_script(const Entries& entries, Job& job) {
   const Entries options = script_options(entries, job);
-  const bool file = std::ranges::any_of(options, [](const Entry& e) {
-    return e.key.starts_with("deepspeed") && e.value.kind == runfile::Value::Kind::kText;
-  });
   read_trainer(options, job, true);
-  if (file) job.set_default("@deepspeed_file", "true", "the script");
+  note_deepspeed_file(job, options);
   finish_launcher(job);
 }
 

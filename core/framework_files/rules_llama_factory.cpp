@@ -98,7 +98,7 @@ constexpr Rule kLlamaFactory[] = {
     {"freeze_trainable_*", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_extra_modules", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_language_model", Use::kNotModelled, "", "frozen weights have no gradients"},
-    {"stage", Use::kCustom, "", "", factory_stage},
+    {"stage", Use::kCustom, kMethod, "", factory_stage},
     {"ref_model", Use::kNeedsMore, "", "a second model"},
     {"reward_model", Use::kNeedsMore, "", "a second model"},
     {"upcast_layernorm", Use::kNeedsMore, "", "norms in f32"},
@@ -200,7 +200,9 @@ void read_llama_factory(const Entries& entries, Job& job) {
 
 void read_llama_factory_script(const Entries& entries, Job& job) {
   job.framework = "llama-factory";
-  read_factory(script_options(entries, job), job, launcher_rules());
+  const Entries options = script_options(entries, job);
+  read_factory(options, job, launcher_rules());
+  note_deepspeed_file(job, options);
   finish_launcher(job);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/text.hpp"
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -20,7 +21,7 @@ constexpr const char *kScriptStage = "@script_stage", *kScriptOffload = "@script
                      *kUseDeepSpeed = "@use_deepspeed";
 
 /// bitsandbytes with doubly quantized scales, as FastChat and open-instruct have it. Qwen's script loads a
-/// model in 4 bits of GPTQ, which has as many bytes to 1 %.
+/// model in 4 bits of GPTQ, which has the same size within 1 %.
 void script_nf4(Job& job, const Entry& e) {
   if (!flag_of(e)) return;
   job.set("lora.base", "nf4", e);
@@ -86,18 +87,19 @@ constexpr Rule kScript[] = {
     {"use_reentrant", Use::kChoice, "plan.checkpoint_reentrant", "true=true|false=false"},
     {"use_unsloth", Use::kNotModelled, "", "kernels of Unsloth"},
     {"use_8bit_optimizer", Use::kWhenTrue, "optimizer.name", "adamw-8bit"},
-    {"fused_optimizer", Use::kChoice, "plan.optimizer_implementation", "true=fused|false="},
+    {"fused_optimizer", Use::kChoice, "plan.optimizer_implementation", "true=fused|false=foreach"},
     {"sequence_parallel_size", Use::kCopy, "parallel.context"},
     {"compile_model", Use::kNotModelled, "", "compiled graphs keep other activations"},
     // Of open-instruct's reinforcement learning.
     {"deepspeed_stage", Use::kCopy, kScriptStage},
     {"num_learners_per_node", Use::kCustom, kRanks, "", learners},
-    {"num_samples_per_prompt_rollout", Use::kCustom, "", "",
+    {"num_samples_per_prompt_rollout", Use::kCustom, kMethod, "",
      [](Job& j, const Entry&) { set_method(j, "grpo"); }},
     {"load_ref_policy", Use::kNeedsMore, "", kSecondModel},
     {"vllm_num_engines", Use::kNotModelled, "", "engines on other devices"},
     {"single_gpu_mode", Use::kNeedsMore, "", kOtherProgram},
-    {"dpo_loss_type", Use::kCustom, "", "", [](Job& j, const Entry&) { set_method(j, "dpo"); }},
+    {"dpo_loss_type", Use::kCustom, kMethod, "",
+     [](Job& j, const Entry& e) { set_method_of_loss(j, text_of(e)); }},
     // LLaVA.
     {"vision_tower", Use::kNeedsMore, "", "a vision encoder and the tokens of images"},
     {"tune_mm_mlp_adapter", Use::kNotModelled, "", "only the projector is trained; planned as full training"},
@@ -214,7 +216,9 @@ RuleSet launcher_rules() { return {kLauncher, kLauncherWithoutEffect}; }
 void finish_training_script(Job& job, const Entries& entries) {
   constexpr const char* kQwen = "default of Qwen's script";
   const bool open_instruct =
-      has_key(entries, {"with_tracking", "dataset_mixer", "dataset_mixer_list"}) ||
+      has_key(entries, {"dataset_mixer", "dataset_mixer_list"}) ||
+      // The examples without a Trainer of transformers have with_tracking and block_size.
+      (has_key(entries, {"with_tracking"}) && !has_key(entries, {"block_size"})) ||
       std::ranges::any_of(entries, [](const Entry& e) { return e.key.starts_with("dataset_mixer."); });
   if (open_instruct) {
     constexpr const char* kSource = "default of open-instruct";
@@ -234,11 +238,11 @@ void finish_training_script(Job& job, const Entries& entries) {
     } else if (job.find("@peft")) {
       set_adapters(job, "64", "0.05", "all-linear", kQwen);
     }
-  } else if (has_key(entries, {"use_lora"}) && job.find("@peft")) {
+  } else if (has_key(entries, {"use_lora"}) && has_key(entries, {"lazy_preprocess"}) && job.find("@peft")) {
     set_adapters(job, "64", "0.05", "all-linear", kQwen);
     // Words of chats are new to base models.
     const Given* model = job.find(kModel);
-    if (model && model->value.find("hat") == std::string::npos)
+    if (model && comparable(model->value).find("chat") == std::string::npos)
       job.set_default("lora.modules_to_save", R"(["embed_tokens", "lm_head"])", kQwen);
   }
   finish_deepspeed_chat(job, entries);
@@ -246,12 +250,19 @@ void finish_training_script(Job& job, const Entries& entries) {
 
 Entries script_options(const Entries& entries, Job& job) {
   constexpr std::array kCounts{"nproc_per_node", "num_gpus", "gpus", "nnodes", "num_nodes", "num_processes"};
+  const auto whole = [](const Entry& e) {
+    return e.value.kind == Value::Kind::kInteger && e.value.integer > 0;
+  };
+  // Devices per node say nothing where the number of nodes is not known.
+  const bool nodes_unknown = std::ranges::any_of(entries, [&](const Entry& e) {
+    return (e.key == "nnodes" || e.key == "num_nodes" || e.key == "num-nodes") && !whole(e);
+  });
   Entries out;
   for (const Entry& e : entries) {
     const bool count = std::ranges::find(kCounts, e.key) != kCounts.end();
     // Devices are needed for sharded runs only, which ask for them.
-    const bool whole = e.value.kind == Value::Kind::kInteger && e.value.integer > 0;
-    if (count && !whole) {
+    const bool per_node = e.key == "nproc_per_node" || e.key == "num_gpus" || e.key == "gpus";
+    if (count && (!whole(e) || (per_node && nodes_unknown))) {
       job.keys.push_back({e.key, runfile::written(e.value), e.key_where, runfile::KeyUse::kNotModelled,
                           "the script does not say how many"});
       continue;

@@ -173,6 +173,8 @@ void torchtune_command(const std::string& text, const std::string& path, Entries
     begin = end + 1;
     const std::size_t run = comment.find("tune run "), option = comment.find(kOption);
     if (!comment.starts_with('#') || run == comment.npos || option == comment.npos) continue;
+    // Several nodes: the recipe does not say how many are meant.
+    if (comment.find("--nnodes") != comment.npos && comment.find("--nnodes 1 ") == comment.npos) continue;
     std::size_t at = option + kOption.size(), digits = 0;
     while (at < comment.size() && (comment[at] == ' ' || comment[at] == '=')) ++at;
     while (at + digits < comment.size() && comment[at + digits] >= '0' && comment[at + digits] <= '9')

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/text.hpp"
 #include "core/framework_files/rules.hpp"
@@ -355,6 +356,22 @@ std::vector<std::string> lora_matrices(const Entry& e, std::string& others) {
 RuleSet training_arguments() { return {kTrainingArguments, kTrainerWithoutEffect}; }
 RuleSet training_arguments_without_effect() { return {{}, kTrainerWithoutEffect}; }
 RuleSet fsdp_rules(std::string_view table) { return {kFsdpRules, kFsdpWithoutEffect, table}; }
+
+void note_deepspeed_file(Job& job, const Entries& options) {
+  const bool file = std::ranges::any_of(options, [](const Entry& e) {
+    return (e.key == "deepspeed" || e.key == "deepspeed_config" || e.key == "deepspeed_config_file") &&
+           e.value.kind == runfile::Value::Kind::kText;
+  });
+  if (file) job.set_default("@deepspeed_file", "true", "the script");
+}
+
+void set_method_of_loss(Job& job, const std::string& loss) {
+  constexpr std::array kPolicy{"grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"};
+  set_method(job, std::ranges::find(kPolicy, loss) != kPolicy.end() ? "grpo"
+                  : loss == "simpo" || loss == "alphapo"            ? "simpo"
+                  : loss == "kto"                                   ? "kto"
+                                                                    : "dpo");
+}
 
 void set_method(Job& job, const std::string& method) {
   const auto is = [&](std::initializer_list<std::string_view> names) {

@@ -53,7 +53,7 @@ class WordReader {
     } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
       end_word();
       // && also joins a command on the next line.
-      if (c != '\n') and_ = c == '&' && at_ > 0 && text_[at_ - 1] == '&';
+      if (c != '\n') and_ = c == '&' && at_ > 0 && text_[at_ - 1] == '&', pipe_ = c == '|';
       if (parentheses_ == 0) command_ = true;
     } else if (c == ' ' || c == '\t' || c == '\r') {
       end_word();
@@ -61,8 +61,11 @@ class WordReader {
       // A pattern of `case`: "-m | --model )". It is no command, and what follows it is one.
       if (c == ')' && parentheses_ == 0) {
         end_word();
-        while (!words_.empty() && !words_.back().begins_command) words_.pop_back();
-        if (!words_.empty()) words_.pop_back();
+        for (bool alternative = true; alternative && !words_.empty();) {
+          while (!words_.empty() && !words_.back().begins_command) words_.pop_back();
+          alternative = !words_.empty() && words_.back().after_pipe;
+          if (!words_.empty()) words_.pop_back();
+        }
         command_ = true;
       }
       // NAME=( WORD... ): the words inside begin no commands, also on lines of their own.
@@ -79,9 +82,12 @@ class WordReader {
   void open() {
     if (in_word_) return;
     in_word_ = true;
-    word_ = {
-        "", {name_, line_, static_cast<std::uint32_t>(at_ - line_start_ + 1)}, command_, command_ && and_};
-    command_ = and_ = false;
+    word_ = {"",
+             {name_, line_, static_cast<std::uint32_t>(at_ - line_start_ + 1)},
+             command_,
+             command_ && and_,
+             command_ && pipe_};
+    command_ = and_ = pipe_ = false;
   }
   void add(char c) { open(), word_.text += c; }
   void end_word() {
@@ -99,7 +105,7 @@ class WordReader {
   std::uint32_t line_ = 1;
   int parentheses_ = 0;
   char quote_ = 0;
-  bool in_word_ = false, command_ = true, and_ = false;
+  bool in_word_ = false, command_ = true, and_ = false, pipe_ = false;
 };
 
 /// Removes `export` and the like, with their options, from before assignments.

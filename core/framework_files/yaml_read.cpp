@@ -100,7 +100,8 @@ class Flattener {
       if (const auto [first, is_new] = seen.emplace(word, member.second); !is_new) {
         const YAML::Node &a = first->second, &b = member.second;
         if (a.IsScalar() && b.IsScalar() && a.Scalar() == b.Scalar()) continue;
-        throw usage_error(fmt::format("'{}' is given twice, with two values", escaped(word, 80)),
+        throw usage_error(fmt::format("'{}' is given twice{}", escaped(word, 80),
+                                      a.IsScalar() && b.IsScalar() ? ", with two values" : ""),
                           "remove one of the two", where);
       }
       add(member.second, key.empty() ? word : key + "." + word, where, depth + 1);

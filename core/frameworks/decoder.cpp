@@ -401,10 +401,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
     std::tie(in.q, in.k) = liger_rope(t_, in.q, in.k, context.rotary.cos, context.rotary.sin);
   } else if (w.rotary) {
     // Both results exist before either variable is assigned again.
-    const auto turned = [&](const Tensor& y) {
+    const auto rotate = [&](const Tensor& y) {
       return gpt_oss_ ? rotated_halves(y, context.rotary) : rotated(y, context.rotary);
     };
-    Tensor q = turned(in.q), k = turned(in.k);
+    Tensor q = rotate(in.q), k = rotate(in.k);
     if (olmo_) {
       // Its tables are in f32 in every type of the weights, and the rotated q and k are cast.
       const ModuleScope scope(t_, "rotary_emb");

@@ -15,8 +15,8 @@ Tensor largest(Tape& t, const Tensor& x) {
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = 1;
   shape = shape.made_contiguous();
-  const Tensor places = t.make(shape, Element::kI64, "places of the largest");
-  return t.apply({"largest", std::span(&x, 1), std::span(&places, 1), false,
+  const Tensor indices = t.make(shape, Element::kI64, "indices of the maxima");
+  return t.apply({"largest", std::span(&x, 1), std::span(&indices, 1), false,
                   [before = x->shape.made_contiguous()](BackwardCall& c) {
                     // value_selecting_reduction_backward(): zeros, into which the gradient is scattered.
                     Tensor zeros = c.tape.make(before, c.grads[0]->type, "gradient");

@@ -242,7 +242,8 @@ bool is_stored_in_other_4_bits(std::string_view name) {
 
 std::string_view note_on_stored_type(std::string_view name) {
   if (is_stored_in_other_4_bits(name))
-    return "its weights are stored in 4 bits by GPTQ or AWQ; planned as NF4, which has as many bytes to 1 %";
+    return "its weights are stored in 4 bits by GPTQ or AWQ; planned as NF4, which has the same size within "
+           "1 %";
   if (is_stored_in_parts_of_nf4(name))
     return "Unsloth stores some of its matrices in 16 bits; planned with all in 4 bits";
   return "";

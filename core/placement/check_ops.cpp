@@ -385,8 +385,6 @@ void ValueRun::attention_step() {
   give(attention_step::kO, value(Quantity::kAttnOut, l));
 }
 
-/// The destination gets the contents of the source; for a weight, kWeightCopy. A persistent destination is
-/// only allowed for the copy of a weight that the update refreshes.
 void ValueRun::muon() {
   if (o_->ins <= muon::kDirection.slot) return update_with_scratch(muon::kWork);
   const std::uint32_t param = params_.param_of(in(muon::kGrad), ParamPart::kGrad);
@@ -418,6 +416,8 @@ void ValueRun::muon_orthogonalise() {
   give(muon_orthogonalise::kXOut, v);
 }
 
+/// The destination gets the contents of the source; for a weight, kWeightCopy. A persistent destination is
+/// only allowed for the copy of a weight that the update refreshes.
 void ValueRun::copy() {
   const BufferId from = in(copy::kFrom), to = out(copy::kTo);
   const std::uint32_t param = params_.param_of(from, ParamPart::kWeight);

@@ -11,9 +11,9 @@ namespace trainhost::planning {
 /// `v`; where the run is not described, adds the reason. Where neither fits, adds what people try next: the
 /// weights sharded by FSDP2 (several devices), adapters of rank 16 on every matrix of the layers (LoRA; with
 /// experts those of attention), and the same on weights in 4 bits (QLoRA), each with recomputation, up to the
-/// first that fits. `source` loads
-/// these variations of `c`; those that it refuses are left out. Adds nothing for inference, for a device
-/// that PyTorch's CUDA allocator does not serve, and where no estimator of PyTorch is installed.
+/// first that fits. `source` loads these variations of `c`; those that it refuses are left out. Adds nothing
+/// for inference, for a device that PyTorch's CUDA allocator does not serve, and where no estimator of
+/// PyTorch is installed.
 void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, const RunSource& source,
                            plugin::Registry& registry);
 

@@ -116,7 +116,7 @@ std::string lines(const Frame& f) {
 std::string hits(const Frame& f) {
   std::string out;
   const std::size_t n = f.c.x.size();
-  // Many columns are too narrow for a finger, and the table below the chart has their numbers.
+  // Many columns are too narrow to be touched, and the table below the chart has their numbers.
   if (f.c.width < kWidth && n > kDotted) return out;
   for (std::size_t i = 0; i < n && i < f.c.tips.size(); ++i) {
     const double a = f.c.steps || i == 0 ? f.left(i) : (f.centre(i - 1) + f.centre(i)) / 2;
@@ -191,11 +191,11 @@ std::string peak(const Frame& f) {
   const std::size_t i = *f.c.peak;
   double sum = 0;
   for (const Series& s : f.c.bands) sum += s.y[i];
-  const double room = f.c.width - kAreaRight - kAreaLeft;
-  // "peak: 12.2 GiB in backward, layer 31" without its phase where there is no room for it.
+  const double plot = f.c.width - kAreaRight - kAreaLeft;
+  // "peak: 12.2 GiB in backward, layer 31" without its phase where that does not fit.
   const std::string full = f.c.peak_label;
-  const std::string shown = text_width(full) <= room ? full : full.substr(0, full.find(" in "));
-  const double x = f.centre(i), y = f.y(sum), half = std::min(text_width(shown), room) / 2;
+  const std::string shown = text_width(full) <= plot ? full : full.substr(0, full.find(" in "));
+  const double x = f.centre(i), y = f.y(sum), half = std::min(text_width(shown), plot) / 2;
   return fmt::format("<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", px(x), px(y)) +
          label(std::clamp(x, kAreaLeft + half, f.c.width - kAreaRight - half), y - 10, shown, "middle",
                "strong halo");

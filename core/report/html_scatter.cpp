@@ -87,7 +87,7 @@ std::string draw(const ScatterChart& c) {
     out += label(c.width - kScatterRight, kScatterTop - 11, c.limit.label + ", beyond this chart →", "end",
                  "dim");
   // Later elements cover earlier ones: all dots, the line of the Pareto front, its dots, labels.
-  // On a narrow screen a finger meets several of the small ones; the table has their numbers.
+  // On a narrow screen the small ones are too close to be touched; the table has their numbers.
   for (const Dot& d : c.dots) out += dot(d, 3.2, x, y, c.width == kWidth);
   out += front(c.front, c.width - kScatterRight, x, y);
   for (const Dot& d : c.front) out += dot(d, 5, x, y);

@@ -36,14 +36,14 @@ std::string model_line(const planning::PlanResult& v, const Terminal& t) {
   return line;
 }
 
-/// "--for pytorch or fsdp2 plans the others, with --lora or --qlora adapters".
+/// "--for pytorch or fsdp2 plans the others, with --lora or --qlora adapters (...)".
 std::string how_to_plan_the_others(const planning::PlanResult& v) {
   std::vector<std::string> names;
   std::string adapters;
   for (const planning::FrameworkAnswer& a : v.framework_answers) {
     if (std::ranges::find(names, a.framework) == names.end()) names.push_back(a.framework);
     if (a.settings.find("all-linear") != a.settings.npos)
-      adapters = ", with --lora or --qlora adapters";
+      adapters = ", with --lora or --qlora adapters (and --set train.recompute=full)";
     else if (!a.settings.empty())
       adapters = ", adapters with --set for each of " + a.settings;
   }

@@ -38,12 +38,7 @@ static void set_model(Settings& s, const std::string& preset_or_path) {
   const fs::path path = resolve_path(preset_or_path, fs::current_path());
   const Where where{"--model"};
   std::error_code ec;
-  // "ORG/NAME" is a name of the Hub, unless there is a folder ORG.
-  const std::size_t slash = preset_or_path.find('/');
-  const bool is_hub = slash != preset_or_path.npos && slash == preset_or_path.rfind('/') && slash > 0 &&
-                      preset_or_path[0] != '.' && preset_or_path[0] != '~' &&
-                      !preset_or_path.ends_with(".json") && !fs::exists(path.parent_path(), ec);
-  const bool is_path = !is_hub && (preset_or_path.ends_with(".json") || slash != preset_or_path.npos);
+  const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
   if (const std::string preset = canonical_name("model.preset", preset_or_path);
       find_preset(preset) && (preset == preset_or_path || !fs::exists(path, ec)))
     s.set("model.preset", text_value(preset, where));

@@ -103,7 +103,8 @@ namespace {
 std::pair<std::string, std::string> number_and_device(const std::string& name) {
   const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
   const std::size_t device = std::min(name.find_first_not_of(" xX*", digits), name.size());
-  if (digits == 0 || device == digits || device == name.size()) return {};
+  const bool times = name.substr(digits, device - digits).find_first_of("xX*") != name.npos;
+  if (digits == 0 || !times || device == name.size()) return {};
   return {name.substr(0, digits), name.substr(device)};
 }
 

@@ -5,6 +5,7 @@
 #include "core/data/documents.hpp"
 #include "core/data/record_tools.hpp"
 #include "core/process/host_info.hpp"
+#include "core/training/model_state.hpp"
 #include "core/training/stop_signals.hpp"
 #include "tools/trainhost/launched_ranks.hpp"
 
@@ -17,11 +18,13 @@ unsigned cpu_count() { return 1; }
 std::uint64_t process_peak_bytes() { return 0; }
 
 namespace training {
+void require_finite_weights(const runfile::RunConfig&, const PhaseSink&) {}
 int StopSignals::received() { return 0; }
 }  // namespace training
 
 namespace cli {
 std::uint32_t threads_of_process() { return 1; }
+std::optional<LaunchedProcess> launched_process() { return std::nullopt; }
 }  // namespace cli
 
 namespace data {

@@ -374,8 +374,7 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   if (r.settings.paged_optimizer)
     notes.push_back(
         "Paged moments of 100,000 elements or more are not counted: the driver moves them to host memory "
-        "when "
-        "the device is full, which takes time.");
+        "when the device is full, which takes time.");
   notes.push_back("Counted: every tensor of " + described_software(r, options) +
                   ", workspaces of cuBLAS, the caching allocator, and " + format_bytes(options.runtime) +
                   " for CUDA context and libraries (" + runtime_source(options) +

@@ -142,7 +142,6 @@ class FrameworkAnswer:
 
     framework: str
     recompute: str
-    settings: str
     estimator: str
     kind: str
     total_bytes: int
@@ -150,6 +149,7 @@ class FrameworkAnswer:
     verdict: str
     budget_bytes: int | None
     notes: list[str]
+    settings: str = ""
 
 
 @dataclass(frozen=True)

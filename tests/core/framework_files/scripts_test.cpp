@@ -111,6 +111,28 @@ BOOST_AUTO_TEST_CASE(a_number_of_devices_that_the_script_does_not_say_is_asked_f
              std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(what_a_script_does_not_say_is_not_guessed) {
+  const auto devices = [](const std::string& launcher) {
+    return value(settings("t.sh", launcher + " train.py --bf16 True " + kTrainer + "\n"), "parallel.data");
+  };
+  BOOST_TEST(devices("torchrun --nnodes 2 --nproc_per_node 8") == "16");
+  BOOST_TEST(devices("torchrun --nnodes $NNODES --nproc_per_node 8") == "");  // of an unknown number of nodes
+  const auto fused = [](const std::string& more) {
+    const std::string text =
+        "accelerate launch finetune.py --dataset_mixer_list a 1 " + more + " " + kTrainer + "\n";
+    return value(settings("t.sh", text), "plan.optimizer_implementation");
+  };
+  BOOST_TEST(fused("") == "fused");
+  BOOST_TEST(fused("--fused_optimizer False") == "foreach");
+  // A method whose name is not known is reported, and no error.
+  BOOST_TEST(fate("t.sh", "python t.py --reward_model_path $RM " + kTrainer + "\n", "reward_model_path")
+                 .second.find("another training method") != std::string::npos);
+  // Alternatives of a case are no options.
+  const std::string shell =
+      "case $1 in\n--model_name_or_path|-m) M=$2;;\nesac\npython t.py --bf16 True " + kTrainer + "\n";
+  BOOST_TEST(value(settings("t.sh", shell), "train.precision") == "bf16");
+}
+
 BOOST_AUTO_TEST_CASE(adapters_of_known_scripts_have_their_defaults) {
   // FastChat: always, on q and v; 4 bits with q_lora.
   auto s = settings("t.sh", "deepspeed train_lora.py --q_lora True --bf16 True " + kTrainer + "\n");
@@ -125,13 +147,14 @@ BOOST_AUTO_TEST_CASE(adapters_of_known_scripts_have_their_defaults) {
   BOOST_TEST(s.at("lora.double_quant") == "true");
   BOOST_TEST(value(settings("t.sh", "deepspeed t.py --lora_r 128 " + kTrainer + "\n"), "lora.rank") == "");
   // Qwen: base models train the embedding and the head whole.
-  s = settings("t.sh", "python finetune.py --use_lora --bf16 True " + kTrainer + "\n");
+  s = settings("t.sh", "python finetune.py --lazy_preprocess True --use_lora --bf16 True " + kTrainer + "\n");
   BOOST_TEST(s.at("lora.rank") == "64");
   BOOST_TEST(s.at("lora.modules_to_save") == R"(["embed_tokens", "lm_head"])");
-  BOOST_TEST(value(settings("t.sh",
-                            "python finetune.py --use_lora --bf16 True --model_name_or_path "
-                            "Qwen/Qwen-7B-Chat --model_max_length 512 --per_device_train_batch_size 1\n"),
-                   "lora.modules_to_save") == "");
+  BOOST_TEST(
+      value(settings("t.sh",
+                     "python finetune.py --lazy_preprocess True --use_lora --bf16 True --model_name_or_path "
+                     "Qwen/Qwen-7B-Chat --model_max_length 512 --per_device_train_batch_size 1\n"),
+            "lora.modules_to_save") == "");
   // The example of PEFT, with TRL.
   s = settings("t.sh",
                "python train.py --model_name_or_path gpt2 --max_length 512 --use_peft_lora True --lora_r 8 "

@@ -103,6 +103,7 @@ BOOST_AUTO_TEST_CASE(several_meanings_are_listed) {
   BOOST_TEST(suggest_device("8xH200") == "; did you mean 'h200-141gb' and parallel.data = 8 for 8 of them?");
   BOOST_TEST(suggest_device("4 x l4") == "; did you mean 'l4-24gb' and parallel.data = 4 for 4 of them?");
   BOOST_TEST(suggest_device("8x") == "");
+  BOOST_TEST(suggest_device("3090 ti").find("parallel.data") == std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_gpu_is_the_cuda_backend) {
