@@ -95,14 +95,16 @@ class ValueRun {
     range(s.begin, s.end);
     expect_one_head(k);
   }
-  /// Three micro-batches: one after the other, or, if the program has rings, forward i + 1 before backward i.
+  /// Three micro-batches, or one: one after the other, or, if the program has rings, forward i + 1 before
+  /// backward i.
   void micro_batches() {
     const Section s = p_.section(SectionKind::kMicro);
     const bool rings =
         std::any_of(p_.buffers.begin(), p_.buffers.end(), [](const Buffer& b) { return b.ring > 1; });
     // Operations [begin, cut) are the forward pass of a micro-batch, [cut, end) its backward pass.
     const std::uint32_t cut = backward_begin(p_);
-    constexpr std::uint32_t kMicroBatches = 3;
+    // A trainer never runs more if the plan relies on one.
+    const std::uint32_t micro_batches = writes_gradients_once(p_) ? 1 : 3;
     forget();
     heads_ = 0;
     // Rings have two instances of a buffer; micro-batch m uses instance m mod 2.
@@ -111,15 +113,15 @@ class ValueRun {
       if (rings) expect_one_head(SectionKind::kMicro);
     };
     const auto backward = [&](std::uint32_t m) {
-      instance_ = m % 2, first_micro_ = m == 0, last_micro_ = m + 1 == kMicroBatches, range(cut, s.end);
+      instance_ = m % 2, first_micro_ = m == 0, last_micro_ = m + 1 == micro_batches, range(cut, s.end);
       if (!rings) expect_one_head(SectionKind::kMicro), forget();
       params_.end_of_micro();
     };
     if (rings) forward(0);
-    for (std::uint32_t m = 0; m < kMicroBatches; ++m) {
+    for (std::uint32_t m = 0; m < micro_batches; ++m) {
       if (!rings)
         forward(m);
-      else if (m + 1 < kMicroBatches)
+      else if (m + 1 < micro_batches)
         forward(m + 1);
       backward(m);
     }

@@ -1,7 +1,10 @@
 // See least_arena.hpp. The reduced program has at most kLayersPerKind layers of each kind (recompute policy):
 // two next to the kind below, one that represents all layers in between, and one next to the kind above.
 // While the representative runs, from its forward to its backward pass, the layers that it represents also
-// keep their activations for the backward pass; their bytes are added to its own during that time.
+// keep their activations for the backward pass; their bytes are added to its own during that time. Gradients
+// that are live from the backward pass on are added after it: together with the layers below that is the end
+// of the backward pass of all layers that it represents, and before it the start. In between live bytes
+// change by the same amount from layer to layer, so one of the two has the peak.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -34,13 +37,13 @@ class LeastArena {
  public:
   /// `times`: by layer of the program, the number of layers that it represents, itself included.
   LeastArena(const Program& p, std::vector<std::uint64_t> times)
-      : p_(p), times_(std::move(times)), life_(lifetimes(p)) {}
+      : p_(p), times_(std::move(times)), life_(lifetimes(p)), gradients_once_(writes_gradients_once(p)) {}
 
   std::uint64_t bytes() {
     check_total_size();
     std::uint64_t persistent = 0, gradients = 0;
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      if (!in_compute_tier(b) || !p_[b].persistent) continue;
+      if (!in_compute_tier(b) || !p_[b].persistent || is_packed_gradient(b)) continue;
       (p_[b].component == Component::kGradients ? gradients : persistent) += times(b) * padded(b);
     }
     std::uint64_t most = persistent + gradients;
@@ -58,6 +61,9 @@ class LeastArena {
     return p_[b].tier == p_.traits.tier && p_[b].storage != Storage::kExternal;
   }
   std::uint64_t padded(BufferId b) const { return align_up(p_[b].bytes(), p_.traits.alignment); }
+  bool is_packed_gradient(BufferId b) const {
+    return gradients_once_ && p_[b].persistent && p_[b].component == Component::kGradients && life_[b].used();
+  }
   std::uint64_t times(BufferId b) const {
     return p_[b].layer < 0 ? 1 : times_[static_cast<std::size_t>(p_[b].layer)];
   }
@@ -79,9 +85,14 @@ class LeastArena {
     const std::vector<Lifetime> span = spans_by_layer();
     const std::uint32_t backward = backward_begin(p_);
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      if (!in_compute_tier(b) || p_[b].persistent || !life_[b].used()) continue;
+      if (!in_compute_tier(b) || !life_[b].used() || (p_[b].persistent && !is_packed_gradient(b))) continue;
       add(life_[b], padded(b));
       if (times(b) == 1) continue;
+      if (is_packed_gradient(b)) {
+        add({span[static_cast<std::size_t>(p_[b].layer)].last + 1, life_[b].last},
+            (times(b) - 1) * padded(b));
+        continue;
+      }
       const bool whole_section = p_[b].ring > 1 || p_[b].component == Component::kKvCache;
       const bool kept = life_[b].first < backward && life_[b].last >= backward;
       if (whole_section)
@@ -109,6 +120,7 @@ class LeastArena {
   const Program& p_;
   std::vector<std::uint64_t> times_;
   std::vector<Lifetime> life_;
+  bool gradients_once_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Lifetimes of buffers, and live bytes by operation. Transient buffers: from the first to the last operation
 // that uses them, inside one section. The key/value caches persist from token to token, so they span the
-// generate section; gradients span micro and update, which are repeated; other persistent buffers span the
-// program.
+// generate section; gradients span micro and update, of which micro may be repeated; other persistent buffers
+// span the program.
 #include <algorithm>
 #include <cassert>
 
@@ -27,6 +27,12 @@ Lifetime of_gradients(const Program& p) {
 
 }  // namespace
 
+bool writes_gradients_once(const Program& p) {
+  const Section micro = p.section(SectionKind::kMicro), update = p.section(SectionKind::kUpdate);
+  return p.run.accumulate == 1 && p.traits.tier == Tier::kHost && micro.begin < micro.end &&
+         micro.end == update.begin && update.begin < update.end;
+}
+
 std::vector<Lifetime> lifetimes(const Program& p) {
   std::vector<Lifetime> lifetime(p.buffers.size());
   if (p.ops.empty()) return lifetime;
@@ -36,11 +42,14 @@ std::vector<Lifetime> lifetimes(const Program& p) {
     for (BufferId b : p.ops[i].outputs()) widen(lifetime[b], i);
   }
   const Lifetime whole{0, static_cast<std::uint32_t>(p.ops.size() - 1)}, gradients = of_gradients(p);
+  const bool gradients_once = writes_gradients_once(p);
   const Section generate = p.section(SectionKind::kGenerate), micro = p.section(SectionKind::kMicro);
   for (std::size_t b = 0; b < lifetime.size(); ++b) {
     assert(!lifetime[b].used() || lifetime[b].last < p.ops.size());
+    const bool gradient = p.buffers[b].persistent && p.buffers[b].component == Component::kGradients;
+    if (gradient && gradients_once && lifetime[b].used()) continue;
     if (p.buffers[b].persistent)
-      lifetime[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
+      lifetime[b] = gradient ? gradients : whole;
     else if (p.buffers[b].ring > 1 && lifetime[b].used())
       lifetime[b] = {micro.begin, micro.end - 1};  // when one instance is not in use, the other is
     else if (p.buffers[b].component == Component::kKvCache && lifetime[b].used())

@@ -15,13 +15,20 @@ using namespace step;
 
 /// Operations [first, last] during which a buffer's contents are needed, both inclusive, as indices into
 /// Program::ops. Persistent buffers: the whole program; gradients: only the sections micro and update, so
-/// that eval and generate can use their bytes. A buffer without a use has first > last.
+/// that eval and generate can use their bytes, or less (writes_gradients_once()). A buffer without a use has
+/// first > last.
 struct Lifetime {
   std::uint32_t first = UINT32_MAX, last = 0;
   bool used() const { return first <= last; }
   bool overlaps(const Lifetime& o) const { return used() && o.used() && first <= o.last && o.first <= last; }
 };
 std::vector<Lifetime> lifetimes(const Program& p);
+
+/// True if an update has one micro-batch and the trainer computes in host memory. A gradient is then live
+/// from its first contribution in the backward pass to its update, and uses the bytes of logits and of
+/// activations that are no longer needed. (On a device the memory above the persistent buffers has no
+/// contents between sections.)
+bool writes_gradients_once(const Program& p);
 
 /// The arena of one memory tier: a single allocation of arena_bytes.
 struct TierPlan {

@@ -24,6 +24,7 @@ namespace {
 // Limits of the search in gaps, orders and repairs together: attempts, and compared pairs of items, which is
 // about 10 ms for any number of items. If the pairs allow fewer than four attempts, the items are `many`.
 constexpr std::size_t kMaxAttempts = 200;
+constexpr std::size_t kMaxGrowingAttempts = 24;  // with items that grow: repairs, then of everything else
 constexpr std::size_t kMaxComparedPairs = 18000000;
 
 // Settings tried for many items: minimum lifetime of a bottom item, order of the top items. A layer has 20 to
@@ -156,10 +157,19 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
     const std::uint32_t x = items[a].last - items[a].first, y = items[b].last - items[b].first;
     return x != y ? x > y : larger(a, b);
   };
+  const bool grows = std::any_of(items.begin(), items.end(), [](const PackItem& i) { return i.grows; });
   const Order longest = by_time(
       items, all, times, [&](const PackItem& i) { return times - 1 - (i.last - i.first); }, larger);
   // Where not every order can be tried, a skyline packing that cannot be the best is not completed either.
   const bool many = kMaxComparedPairs / (items.size() * items.size()) < 4;
+  // Of the others those that end last are nearest to the other end: the gradient of the residual stream, then
+  // activations, whose lifetimes nest.
+  const Order latest_first = by_time(
+      items, all, times, [&](const PackItem& i) { return times - 1 - i.last; }, longer_then_larger);
+  std::uint32_t tallest = 0;
+  if (grows)
+    for (const Order* o : {&latest_first, &longest})
+      if (keep(pack_beside_growing_items(items, times, *o, false, best - 1, trial, tallest))) return best;
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
   if (keep(pack_on_skyline(items, longest, times, limit(), trial))) return best;
   const Order earliest = by_time(
@@ -171,17 +181,27 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
       if (keep(pack_from_two_ends(items, times, long_lived, top_order, best - 1, trial))) break;
     return best;
   }
+  const std::size_t tries =
+      std::clamp<std::size_t>(kMaxComparedPairs / (items.size() * items.size()), 1, kMaxAttempts);
+  if (grows) {
+    Order order = latest_first;
+    for (std::size_t t = 0; t < std::min(tries, kMaxGrowingAttempts); ++t) {
+      if (keep(pack_beside_growing_items(items, times, order, true, kTooHigh - 1, trial, tallest)))
+        return best;
+      const auto at = std::find(order.begin(), order.end(), tallest);
+      std::rotate(order.begin(), at, at + 1);
+    }
+  }
   // First each order, then repairs of each in turn; sorted by how often an order meets the bound over all
   // preset models.
   Order orders[] = {by_key(items, [](const PackItem& i) { return i.size; }), earliest, longest,
                     by_key(items, [](const PackItem& i) { return i.last; })};
   std::array<Offsets, std::size(orders)> latest;  // the last packing of each order
-  const std::size_t tries =
-      std::clamp<std::size_t>(kMaxComparedPairs / (items.size() * items.size()), 1, kMaxAttempts);
-  for (std::size_t t = 0; t < tries; ++t) {
+  const std::size_t attempts = grows ? std::min(tries, kMaxGrowingAttempts) : tries;
+  for (std::size_t t = 0; t < attempts; ++t) {
     const std::size_t o = t % std::size(orders);
     if (t >= std::size(orders)) move_tallest_to_front(items, latest[o], orders[o]);
-    const bool repaired_later = t + std::size(orders) < tries;  // a repair needs the complete packing
+    const bool repaired_later = t + std::size(orders) < attempts;  // a repair needs the complete packing
     if (keep(pack_in_lowest_gap(items, orders[o], times, repaired_later ? kTooHigh : best, trial))) break;
     latest[o] = trial;
   }

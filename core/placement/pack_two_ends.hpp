@@ -1,12 +1,15 @@
-// Packing from two ends, for sections of very many items: long-lived items are stacked from the bottom, items
-// that live for a few layers are packed downwards from the top; both meet at the time of the peak. Never
-// compares items that are far apart in time, so the cost is linear in their number. Called by pack.cpp.
+// Packing from two ends: some items are stacked from the bottom, the others are packed downwards from the
+// top; both meet at the time of the peak. Called by pack.cpp.
+//   Sections of very many items: the stack has the long-lived items. Items that are far apart in time are
+//   never compared, so the cost is linear in their number. Gradients that grow while activations shrink: the
+//   stack has the gradients.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "core/placement/pack.hpp"
+#include "core/placement/pack_order.hpp"
 
 namespace trainhost::placement {
 
@@ -21,5 +24,13 @@ enum class TopOrder : std::uint8_t { kLargest, kLatest };
 std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t times,
                                  std::uint32_t long_lived, TopOrder top_order, std::uint64_t limit,
                                  std::vector<std::uint64_t>& offset);
+
+/// The same with the items that grow (PackItem::grows) at the bottom, in order of time. The others are placed
+/// in the order of `others`, which may contain all items: each in the gap nearest to the top if `in_gaps`,
+/// else below everything that overlaps it in time. `tallest` becomes the item of the others that needs the
+/// height, or 0.
+std::uint64_t pack_beside_growing_items(std::span<const PackItem> items, std::uint32_t times,
+                                        const Order& others, bool in_gaps, std::uint64_t limit,
+                                        std::vector<std::uint64_t>& offset, std::uint32_t& tallest);
 
 }  // namespace trainhost::placement

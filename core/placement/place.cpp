@@ -1,7 +1,9 @@
 // place(): offsets and peak of a program, tier by tier. Persistent buffers are at the bottom: weights,
 // moments, others, and gradients last, because eval and generate reuse the bytes of the gradients. The
 // transient buffers of each section are packed (pack.cpp) above the buffers that persist while it runs;
-// sections never run at the same time. The peak is computed in find_peak().
+// sections never run at the same time. If gradients are live for a part of them only
+// (writes_gradients_once()), micro and update are packed as one section, gradients among its buffers. The
+// peak is computed in find_peak().
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -33,7 +35,7 @@ constexpr int kRegions = 4;
 class TierPlacer {
  public:
   TierPlacer(const Program& p, Tier tier, MemoryPlan& plan, std::uint64_t enough)
-      : p_(p), plan_(plan), enough_(enough) {
+      : p_(p), plan_(plan), gradients_once_(writes_gradients_once(p)), enough_(enough) {
     made_.tier = tier;
   }
 
@@ -41,7 +43,12 @@ class TierPlacer {
     check_total_size();
     place_persistent();
     std::vector<SectionItems> sections;
-    for (const Section& s : p_.sections) sections.push_back(empty_items(s));
+    for (const Section& s : p_.sections) {
+      if (gradients_once_ && s.kind == SectionKind::kUpdate) continue;
+      sections.push_back(empty_items(s));
+      if (gradients_once_ && s.kind == SectionKind::kMicro)
+        sections.back().section.end = p_.section(SectionKind::kUpdate).end;
+    }
     assign_to_sections(sections);
     // The section with the largest bound comes first and usually decides the arena; the others stop as soon
     // as they fit below it.
@@ -81,7 +88,10 @@ class TierPlacer {
     std::array<std::vector<BufferId>, kRegions> region;
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
       if (!in_this_tier(b)) continue;
-      if (outlives_section(b))
+      if (is_packed_gradient(b)) {
+        in_section_.push_back(b);
+        made_.persistent_bytes += p_[b].bytes();
+      } else if (outlives_section(b))
         region[static_cast<std::size_t>(region_of(p_[b]))].push_back(b);
       else
         in_section_.push_back(b);
@@ -96,6 +106,9 @@ class TierPlacer {
     }
   }
 
+  bool is_packed_gradient(BufferId b) const {
+    return gradients_once_ && p_[b].persistent && p_[b].component == Component::kGradients;
+  }
   /// Persistent, or transient and used by several sections. build_program() makes no buffer of the second
   /// kind.
   bool outlives_section(BufferId b) const {
@@ -125,7 +138,8 @@ class TierPlacer {
       for (SectionItems& t : sections) {
         if (!l.used() || l.first < t.section.begin || l.first >= t.section.end) continue;
         t.ids.push_back(b);
-        t.items.push_back({l.first - t.section.begin, l.last - t.section.begin, padded(p_[b])});
+        t.items.push_back(
+            {l.first - t.section.begin, l.last - t.section.begin, padded(p_[b]), is_packed_gradient(b)});
         break;
       }
     }
@@ -154,6 +168,7 @@ class TierPlacer {
 
   const Program& p_;
   MemoryPlan& plan_;  // lifetimes are read, offsets written
+  const bool gradients_once_;
   TierPlan made_;
   std::vector<BufferId> in_section_;  // buffers of one section, or without a use
   std::uint64_t end_ = 0, below_gradients_ = 0;

@@ -27,7 +27,8 @@ class SeparateStorage final : public executor::Storage {
                         update = p.section(step::SectionKind::kUpdate),
                         generate = p.section(step::SectionKind::kGenerate);
     for (step::BufferId b = 0; b < p.buffers.size(); ++b) {
-      if (gradient(b)) first_[b] = micro.begin, last_[b] = update.end - 1;  // from micro-batch to micro-batch
+      if (gradient(b) && (p.run.accumulate > 1 || p.traits.tier != Tier::kHost))
+        first_[b] = micro.begin, last_[b] = update.end - 1;  // from micro-batch to micro-batch
       if (p.buffers[b].component == Component::kKvCache)
         first_[b] = generate.begin, last_[b] = UINT32_MAX;  // from token to token
     }
@@ -102,7 +103,8 @@ class SeparateStorage final : public executor::Storage {
 
   const step::Program& p_;
   std::vector<std::uint32_t> first_, last_;
-  std::vector<std::vector<step::BufferId>> starts_, ends_;  // per operation: buffers whose life starts, ends there
+  std::vector<std::vector<step::BufferId>> starts_,
+      ends_;  // per operation: buffers whose life starts, ends there
   std::vector<std::vector<unsigned char>> blocks_;
   std::uint64_t now_ = 0, peak_ = 0;
 };

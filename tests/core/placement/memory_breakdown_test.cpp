@@ -138,7 +138,9 @@ BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_of_their_entry) {
 }
 
 BOOST_AUTO_TEST_CASE(layers_share_one_entry) {
-  const Program p = small_case().build();
+  Case c = small_case();
+  c.run.accumulate = 2;
+  const Program p = c.build();
   const MemoryReport r = memory_breakdown(p, place(p));
   const MemoryEntry* qkv = leaf(r, "layers[].qkv");
   BOOST_REQUIRE(qkv);

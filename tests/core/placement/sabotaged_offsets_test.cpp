@@ -95,9 +95,17 @@ BOOST_AUTO_TEST_CASE(evaluation_that_overwrites_a_weight) {
 }
 
 BOOST_AUTO_TEST_CASE(a_gradient_overwritten_by_the_next_micro_batch) {
-  rejected(small_case(),
-           [](Broken& b) { b.plan.offset[b.id(role::kX, 0)] = b.plan.offset[b.id("grad.embed")]; },
+  Case two = small_case();
+  two.run.accumulate = 2;
+  rejected(two, [](Broken& b) { b.plan.offset[b.id(role::kX, 0)] = b.plan.offset[b.id("grad.embed")]; },
            {"grad.embed", "overwritten"});
+}
+
+// With one micro-batch gradients use bytes of activations, but not of those that are still needed.
+BOOST_AUTO_TEST_CASE(an_activation_overwritten_by_a_gradient) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id("grad.qkv", 1)] = b.plan.offset[b.id(role::kGateUp, 0)]; },
+           {"gate_up", "overwritten"});
 }
 
 BOOST_AUTO_TEST_CASE(a_buffer_outside_the_arena) {

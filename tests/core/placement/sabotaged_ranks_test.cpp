@@ -11,7 +11,9 @@ using namespace trainhost::placement::test;
 BOOST_AUTO_TEST_SUITE(sabotage)
 
 BOOST_AUTO_TEST_CASE(collectives_in_wrong_places) {
-  const Case sum = on_ranks(small_case(), 2, 0), zero = on_ranks(small_case(), 2, 1);
+  Case two = small_case();
+  two.run.accumulate = 2;
+  const Case sum = on_ranks(two, 2, 0), zero = on_ranks(two, 2, 1);
   rejected(sum, [](Broken& b) { b.repeat(b.op(OpKind::kAllReduce, 0)); }, {"all_reduce", "second time"});
   rejected(sum,
            [](Broken& b) {

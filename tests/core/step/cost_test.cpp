@@ -123,7 +123,9 @@ BOOST_AUTO_TEST_CASE(labels_name_the_parameter_and_mark_recomputed_operations) {
 }
 
 BOOST_AUTO_TEST_CASE(live_bytes_by_phase_of_a_small_model_by_hand) {
-  const Program p = small_case().build();
+  Case c = small_case();
+  c.run.accumulate = 2;
+  const Program p = c.build();
   const PhaseLiveBytes m = live_bytes_by_phase(p, lifetimes(p));
   // Two tables of 32*8; a layer has 16*8 + 8*8 + 24*8 + 8*12 + 2*8 weights; the last norm 8.
   const std::uint64_t parameters = 2 * 256 + 2 * (128 + 64 + 192 + 96 + 16) + 8;
@@ -136,6 +138,11 @@ BOOST_AUTO_TEST_CASE(live_bytes_by_phase_of_a_small_model_by_hand) {
   // 1/rms.
   const std::uint64_t acts = 12 * (2 * (4 * 8 + 16 + 8 + 36 + 4 + 2) + 8 + 8 + 1) * 4;
   BOOST_CHECK_EQUAL(m.after_forward, m.after_backward + acts);
+  // With one micro-batch gradients are live from the backward pass on.
+  const Program once = small_case().build();
+  const PhaseLiveBytes n = live_bytes_by_phase(once, lifetimes(once));
+  BOOST_CHECK_EQUAL(n.after_forward, stays + acts);
+  BOOST_CHECK_EQUAL(n.after_backward, m.after_backward);
 }
 
 BOOST_AUTO_TEST_CASE(bytes_by_layer_sum_to_the_live_bytes) {

@@ -116,6 +116,7 @@ BOOST_AUTO_TEST_CASE(the_peak_of_full_is_layer_inputs_plus_one_layers_working_se
   for (std::uint32_t layers : {1u, 3u, 8u}) {
     Case c = small_case();
     c.model.layers = layers, c.model.intermediate = 64, c.run.recompute = Recompute::kFull;
+    c.run.accumulate = 2;  // so that gradients persist
     const ModelSpec& m = c.model;
     const Program p = c.build();
     const MemoryPlan plan = place(p);
