@@ -44,12 +44,14 @@ double micro_batch_seconds(WatchedPlugin& plugin) {
   return std::max(1e-6, (step_seconds(plugin, kMany) - step_seconds(plugin, 1)) / (kMany - 1));
 }
 
-/// Seconds from the cancellation to the return of a long step; 0 if the step had returned before.
-double cancel_latency(WatchedPlugin& plugin, double micro) {
+struct CancelledStep {
+  double seconds = 0;  // from the cancellation to the return; 0 if the step had returned before
+  bool done = false;   // the step was completed
+};
+
+CancelledStep cancel_step(WatchedPlugin& plugin, std::uint32_t micro_batches) {
   Sample s = plugin.sample();
-  // At least four micro-batches, so that there is a boundary to return at; at most 50000, for a plugin that
-  // does no work.
-  s.run.accumulate = static_cast<std::uint32_t>(std::clamp(kStepSeconds / micro, 4.0, 50000.0));
+  s.run.accumulate = micro_batches;
   WatchedInstance i(plugin, s);
   i.create_and_init();
   const Batch batch = make_batch(s, plugin.seed());
@@ -71,16 +73,30 @@ double cancel_latency(WatchedPlugin& plugin, double micro) {
   plugin.host().cancel_from_now_on(false);
   expect(a.ok() || a.status == TH_E_CANCELLED,
          "step() returned {} when the run was cancelled during it; TH_E_CANCELLED was expected", a.text());
-  return before ? 0 : std::chrono::duration<double>(end - at).count();
+  return {before ? 0 : std::chrono::duration<double>(end - at).count(), a.ok()};
 }
 
 void check_cancel_latency(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const double micro = micro_batch_seconds(plugin), most = kPollSeconds + micro;
+  // At least four micro-batches, so that there is a boundary to return at; at most this many, for a plugin
+  // that does no work.
+  constexpr std::uint32_t kMost = 50'000;
+  auto micro_batches = static_cast<std::uint32_t>(std::clamp(kStepSeconds / micro, 4.0, double{kMost}));
   // Up to three tries: a scheduler that suspends this process for 100 ms must not fail the check.
   double best = 1e9;
-  for (int tries = 0; tries < 3 && best > most; ++tries) best = std::min(best, cancel_latency(plugin, micro));
+  for (int tries = 0; tries < 3 && best > most;) {
+    const CancelledStep step = cancel_step(plugin, micro_batches);
+    // A step that was completed in time says nothing: it was too short, because other load made the measured
+    // micro-batch longer than those of this step.
+    if (step.done && step.seconds <= most && micro_batches < kMost) {
+      micro_batches = std::min(kMost, 4 * micro_batches);
+      continue;
+    }
+    best = std::min(best, step.seconds);
+    ++tries;
+  }
   expect(best <= most,
          "step() returned {:.0f} ms after the run was cancelled; 100 ms and one micro-batch ({:.1f} ms) at "
          "most were expected",

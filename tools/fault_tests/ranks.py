@@ -48,7 +48,7 @@ def steps_done(folder):
 def disturb(program, arguments, folder, which, sign, ready):
     """Starts the run and sends `sign` to one rank when ready() holds. Returns (stderr of the run, exit code, seconds
     from the signal to the end of all ranks); None if the run ended before that. A run that does not end has the code
-    "hangs"."""
+    "hangs", with the ranks that are left; without any it is the launcher that does not end."""
     p = subprocess.Popen([*program.launcher, program.path, *arguments], stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=program.environment, cwd=program.work)
     victim = 0
@@ -70,10 +70,12 @@ def disturb(program, arguments, folder, which, sign, ready):
     except subprocess.TimeoutExpired:
         # A rank that was stopped after its last call of MPI keeps nobody from the end but the launcher.
         complete = os.path.exists(os.path.join(folder, "summary.json"))
-        for pid in processes_of(folder).values():
+        left = processes_of(folder)
+        for pid in left.values():
             os.kill(pid, signal.SIGCONT if complete else signal.SIGKILL)
         p.kill()
-        err, code, victim = p.communicate()[1], "hangs", victim if not complete else 0
+        code = f"hangs: ranks {sorted(left)} are left" if left else "hangs: all ranks have ended, mpirun has not"
+        err, victim = p.communicate()[1], victim if not complete else 0
     return (err.decode("utf-8", "replace"), code, time.monotonic() - sent) if victim else None
 
 
@@ -102,7 +104,7 @@ def disturbed_runs(c, row, sign, sets, most_seconds, says, ready):
         before += not checkpoints(folder)
         err, code, seconds = end
         slowest = max(slowest, seconds)
-        why = f"the run {code}" if code == "hangs" else ""
+        why = f"the run {code}" if str(code).startswith("hangs") else ""
         if not why and code == 0 and not model_bytes(folder):
             why = "exit code 0 without a model"
         if not why and code != 0 and says not in err:
