@@ -119,7 +119,8 @@ bool names_program(const std::string& text, std::string_view words) {
   for (std::size_t at = 0; (at = text.find(words, at)) != text.npos; ++at) {
     const std::size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
     const bool comment = text.find_first_not_of(" \t", line) == text.find('#', line);
-    const bool begins = at == line || text[at - 1] == ' ' || text[at - 1] == '\t';
+    const bool begins =
+        at == line || std::string_view(" \t\"'(;&|=`").find(text[at - 1]) != std::string_view::npos;
     if (begins && !comment) return true;
   }
   return false;

@@ -30,8 +30,9 @@ constexpr const char* kOtherTrainer = "another training method, perhaps with a s
 /// All but eager compute attention in blocks, also a kernel of the Hub ("kernels-community/flash-attn").
 void trl_attention(Job& job, const Entry& e) {
   const std::string word = text_of(e);
-  const std::string kind =
-      word.substr(word.find('|') == word.npos ? 0 : word.find('|') + 1);  // "paged|eager"
+  if (word.empty() || word == "null" || word == "None") return;
+  std::string kind = word.substr(word.find('|') == word.npos ? 0 : word.find('|') + 1);  // "paged|eager"
+  if (kind.ends_with("_paged")) kind.erase(kind.size() - 6);
   if (kind == "eager") return job.set("plan.attention", "materialised", e);
   if (kind != "sdpa" && !kind.starts_with("flash_attention") && kind != "flex_attention" &&
       kind.find('/') == kind.npos)

@@ -254,9 +254,8 @@ Entries script_options(const Entries& entries, Job& job) {
     return e.value.kind == Value::Kind::kInteger && e.value.integer > 0;
   };
   // Devices per node say nothing where the number of nodes is not known.
-  const bool nodes_unknown = std::ranges::any_of(entries, [&](const Entry& e) {
-    return (e.key == "nnodes" || e.key == "num_nodes" || e.key == "num-nodes") && !whole(e);
-  });
+  const bool nodes_unknown = std::ranges::any_of(
+      entries, [&](const Entry& e) { return (e.key == "nnodes" || e.key == "num_nodes") && !whole(e); });
   Entries out;
   for (const Entry& e : entries) {
     const bool count = std::ranges::find(kCounts, e.key) != kCounts.end();

@@ -174,7 +174,11 @@ void torchtune_command(const std::string& text, const std::string& path, Entries
     const std::size_t run = comment.find("tune run "), option = comment.find(kOption);
     if (!comment.starts_with('#') || run == comment.npos || option == comment.npos) continue;
     // Several nodes: the recipe does not say how many are meant.
-    if (comment.find("--nnodes") != comment.npos && comment.find("--nnodes 1 ") == comment.npos) continue;
+    if (const std::size_t nodes = comment.find("--nnodes"); nodes != comment.npos) {
+      const std::string_view count =
+          comment.substr(std::min(nodes + 9, comment.size()));  // behind " " or "="
+      if (count.substr(0, count.find_first_of(" \t\\")) != "1") continue;
+    }
     std::size_t at = option + kOption.size(), digits = 0;
     while (at < comment.size() && (comment[at] == ' ' || comment[at] == '=')) ++at;
     while (at + digits < comment.size() && comment[at + digits] >= '0' && comment[at + digits] <= '9')

@@ -104,7 +104,7 @@ class ValueRun {
     // Operations [begin, cut) are the forward pass of a micro-batch, [cut, end) its backward pass.
     const std::uint32_t cut = backward_begin(p_);
     // A trainer never runs more if the plan relies on one.
-    const std::uint32_t micro_batches = writes_gradients_once(p_) ? 1 : 3;
+    const std::uint32_t micro_batches = p_.run.accumulate == 1 && p_.traits.tier == Tier::kHost ? 1 : 3;
     forget();
     heads_ = 0;
     // Rings have two instances of a buffer; micro-batch m uses instance m mod 2.

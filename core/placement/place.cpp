@@ -107,7 +107,9 @@ class TierPlacer {
   }
 
   bool is_packed_gradient(BufferId b) const {
-    return gradients_once_ && p_[b].persistent && p_[b].component == Component::kGradients;
+    // A rank's part of a small tensor may be empty, which packing does not take.
+    return gradients_once_ && p_[b].persistent && p_[b].component == Component::kGradients &&
+           p_[b].bytes() > 0;
   }
   /// Persistent, or transient and used by several sections. build_program() makes no buffer of the second
   /// kind.

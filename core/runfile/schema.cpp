@@ -80,7 +80,7 @@ constexpr Key kKeys[] = {
     {"train.micro_batch", Type::kInteger, "4", 1, 1048576, "", "", "sequences per micro-batch"},
     {"train.grad_accum", Type::kInteger, "1", 1, 1048576, "", "", "gradient accumulation steps, of each data-parallel rank"},
     {"train.global_batch", Type::kInteger, "", 1, 1048576, "", "64", "sequences per optimizer step, of all data-parallel ranks, instead of train.grad_accum: the same run on any number of them"},
-    {"train.steps", Type::kInteger, "3400", 1, kMany, "", "", "number of optimizer steps"},
+    {"train.steps", Type::kInteger, "4400", 1, kMany, "", "", "number of optimizer steps"},
     {"train.epochs", Type::kNumber, "", 0.001, 1e6, "", "3.0", "passes over the training text, instead of train.steps; default: none, with model.path 3"},
     {"train.seed", Type::kInteger, "1337", 0, 9.3e18, "", "", "random seed for initial weights and data order"},
     {"train.freeze", Type::kTexts, "", 0, 0, "", "[\"model.embed_tokens*\", \"model.layers.0.*\"]", "parameters that are not trained: patterns of their names, with * for any text; they have no gradient and no optimizer state"},

@@ -13,10 +13,9 @@ namespace trainhost::runfile {
 namespace {
 
 /// Full training in bf16 without f32 weights, which is the default of
-/// - transformers 5: from_pretrained() loads a model in the type of its checkpoint (dtype="auto"), and no
-/// code
-///   casts it. Where config.json states no type, the checkpoint is assumed to be in bf16, as those of today;
-///   those of GPT-2 are in f32;
+/// - transformers 5: from_pretrained() loads a model in the type of its checkpoint (dtype="auto"), and
+///   nothing casts it afterwards. Where config.json states no type, the checkpoint is assumed to be in bf16,
+///   as those of today; those of GPT-2 are in f32;
 /// - axolotl, which loads a model in the type of `bf16`;
 /// - litgpt, whose default precision is bf16-true.
 /// accelerate casts what FSDP shards to f32.

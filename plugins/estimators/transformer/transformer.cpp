@@ -203,7 +203,9 @@ void bound_step_of_torch(MemoryReport& r) {
 std::string note_of_unsloth(const RunSpec& run) {
   const bool offloads = run.memory.activations_in != Tier::kDevice;
   return std::string("Unsloth: ") +
-         (offloads
+         (run.recompute == Recompute::kNone ? "without its checkpoints, which are on by default "
+                                              "(train.recompute = \"full\"), all activations are kept"
+          : offloads
               ? "its checkpoints keep the inputs of the layers in host memory (plan.offload_activations)"
               : "the inputs of the layers stay on the device (its checkpoints are \"unsloth\" by default, "
                 "which move them to host memory: plan.offload_activations)") +

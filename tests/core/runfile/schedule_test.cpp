@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(lengths_are_given_as_steps_or_ratios) {
   BOOST_TEST(c.optimizer.warmup_steps == 10u);  // rounded up, as transformers does
   BOOST_TEST(c.optimizer.decay_steps == 167u);
   c = scheduled_run("[optimizer]\nwarmup_ratio = 1.0\n");
-  BOOST_TEST(c.optimizer.warmup_steps == 3400u);
+  BOOST_TEST(c.optimizer.warmup_steps == 4400u);
   BOOST_TEST(scheduled_run("[optimizer]\nwarmup_ratio = 0.0\n").optimizer.warmup_steps == 0u);
 }
 

@@ -34,7 +34,8 @@ Case random_case(std::mt19937& g) {
   m.hidden = 128 * between(8, 40), m.layers = between(16, 40);
   m.intermediate = m.hidden * between(2, 4), m.vocab = 1000 * between(32, 128);
   m.tied = between(0, 1), m.qkv_bias = m.family == "qwen2", m.qk_norm = m.family == "qwen3";
-  c.run.micro_batch = between(1, 4), c.run.seq_len = 512 * between(1, 8), c.run.accumulate = between(1, 3);
+  c.run.micro_batch = between(1, 4), c.run.seq_len = 512 * between(1, 8),
+  c.run.accumulate = between(2, 4);  // of one micro-batch fewer gradients exist at the peak
   c.run.optimizer = static_cast<Optimizer>(between(1, 3)),
   c.run.recompute = static_cast<Recompute>(between(1, 3));
   c.run.memory.cross_entropy = CrossEntropy::kFused;

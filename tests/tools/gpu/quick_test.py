@@ -69,7 +69,7 @@ class Quick(unittest.TestCase):
         found = self.statuses(told, "tensor")
         self.assertEqual(set(found.values()), {"held"})
         self.assertIn("2 x 2 ranks, ZeRO 3", found)
-        self.assertEqual(len(found), 5)
+        self.assertEqual(len(found), 7)
 
     def test_every_step_of_the_first_minutes_ends_with_figures(self):
         r, told = self.accept("--first", "--sanitizer", os.path.join(HERE, "fake_sanitizer.sh"))
