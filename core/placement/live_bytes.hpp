@@ -9,7 +9,8 @@
 namespace trainhost::placement {
 
 /// Tensor bytes whose contents are kept across a phase boundary of the step. Gradients count from the first
-/// operation of the micro section on; before the first micro-batch of an update they have no contents.
+/// operation of the micro section on (of one micro-batch in host memory: from their first contribution);
+/// before the first micro-batch of an update they have no contents.
 struct PhaseLiveBytes {
   std::uint64_t before_forward = 0;        // weights, moments, tables
   std::uint64_t before_later_forward = 0;  // from the second micro-batch on: also gradients

@@ -24,7 +24,7 @@ namespace {
 // Limits of the search in gaps, orders and repairs together: attempts, and compared pairs of items, which is
 // about 10 ms for any number of items. If the pairs allow fewer than four attempts, the items are `many`.
 constexpr std::size_t kMaxAttempts = 200;
-constexpr std::size_t kMaxGrowingAttempts = 24;  // with items that grow: repairs, then of everything else
+constexpr std::size_t kMaxGrowingAttempts = 24;  // beside stacked gradients, and again of the search in gaps
 constexpr std::size_t kMaxComparedPairs = 18000000;
 
 // Settings tried for many items: minimum lifetime of a bottom item, order of the top items. A layer has 20 to

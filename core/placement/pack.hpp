@@ -11,7 +11,7 @@ namespace trainhost::placement {
 struct PackItem {
   std::uint32_t first, last;  // live in [first, last], both inclusive, counted from the start of the section
   std::uint64_t size;         // a multiple of the alignment, > 0
-  // One of the items that become live one after the other and end together, as gradients do.
+  // Stacked from the bottom in order of first use, as gradients of one micro-batch are.
   bool grows = false;
 };
 
