@@ -23,12 +23,6 @@ RunConfig parsed(const std::string& toml, const std::vector<Override>& overrides
   return parse_run(toml, "run.toml", base, overrides);
 }
 
-std::vector<std::string> assumed_keys(const RunConfig& c) {
-  std::vector<std::string> keys;
-  for (const RunConfig::Assumed& a : c.assumed) keys.push_back(a.key);
-  return keys;
-}
-
 /// Compares all settings except positions and the name of the run file.
 void check_same_run(const RunConfig& a, const RunConfig& b) {
   BOOST_TEST((a.model == b.model));
@@ -445,60 +439,7 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST(run_for_model(config.string()).model.vocab == 320u);
   BOOST_TEST(run_for_model(config.parent_path().string()).model.name == "mine");
   BOOST_TEST(!run_for_model("builtin").model_is_builtin);
-  // What is not given is what people run, and the run says which keys these are.
-  const RunConfig usual = run_for_model("llama-3-8b");
-  BOOST_TEST((usual.run.seq_len == 2048u && usual.run.micro_batch == 1u && usual.precision == "bf16"));
-  BOOST_TEST(usual.assumed.size() == 3u);
-  BOOST_TEST(!usual.given.count("data.seq_len"));
-  BOOST_TEST((run_for_model("llama-3-8b", {{"memory.device", "t4-16gb"}}).run.compute == DType::kF16));
-  BOOST_TEST(run_for_model("gpt2").run.seq_len == 1024u);  // the longest that it is designed for
-  const RunConfig given =
-      run_for_model("llama-3-8b", {{"train.precision", "fp32"}, {"train.micro_batch", "4"}});
-  BOOST_TEST((given.precision == "fp32" && given.run.micro_batch == 4u));
-  BOOST_TEST(assumed_keys(given) == std::vector<std::string>{"data.seq_len"},
-             boost::test_tools::per_element());
-  BOOST_TEST(load_run({}).assumed.empty());
-  // The checkpoints of Unsloth are its own by default.
-  const auto unsloth = [](std::vector<Override> more) {
-    more.push_back({"plan.framework", "unsloth"});
-    const RunConfig c = run_for_model("llama-3-8b", more);
-    return std::pair(c.run.recompute, c.run.memory.activations_in);
-  };
-  BOOST_TEST((unsloth({}) == std::pair(Recompute::kFull, Tier::kHost)));
-  BOOST_TEST((unsloth({{"train.recompute", "none"}}) == std::pair(Recompute::kNone, Tier::kDevice)));
-  BOOST_TEST((unsloth({{"plan.offload_activations", "none"}}) == std::pair(Recompute::kFull, Tier::kDevice)));
-  // transformers 5 loads a model in the type of its checkpoint; accelerate casts what FSDP shards to f32.
-  const auto master = [](const char* model, std::vector<Override> more,
-                         const char* framework = "transformers") {
-    more.push_back({"plan.framework", framework});
-    return run_for_model(model, more).run.master;
-  };
-  BOOST_TEST((master("llama-3-8b", {}) == DType::kNone));
-  BOOST_TEST((master("gpt2", {}) == DType::kF32));
-  BOOST_TEST((master("llama-3-8b", {{"plan.master", "fp32"}}) == DType::kF32));
-  BOOST_TEST((master("llama-3-8b", {{"train.precision", "fp16"}}) == DType::kF32));
-  BOOST_TEST((master("llama-3-8b", {{"parallel.data", "8"}, {"parallel.zero", "3"}}) == DType::kF32));
-  const auto attention = [](const char* framework) {
-    return run_for_model("gpt-oss-20b", {{"plan.framework", framework}}).run.memory.attention;
-  };
-  BOOST_TEST((attention("transformers") == AttentionMemory::kMaterialised));
-  BOOST_TEST((attention("megatron") != AttentionMemory::kMaterialised));
-  BOOST_TEST((master("llama-3-8b", {}, "pytorch") == DType::kF32));
-  BOOST_TEST((master("llama-3-8b", {}, "llama-factory") == DType::kF32));  // casts trained weights
-  BOOST_TEST((master("gpt2", {}, "axolotl") == DType::kNone));
-  BOOST_TEST((master("llama-3-8b", {{"parallel.data", "8"}}, "litgpt") == DType::kNone));
-  // --for trainhost is the default, also for the defaults of its optimizers.
-  const std::vector<Override> lion{{"optimizer.name", "lion", "--set"}};
-  const std::vector<Override> named{lion[0], {"plan.framework", "trainhost", "--for"}};
-  BOOST_TEST(assumed_keys(load_run({}, lion)).size() == 3u);
-  BOOST_TEST(assumed_keys(load_run({}, named)) == assumed_keys(load_run({}, lion)),
-             boost::test_tools::per_element());
   const std::vector<Override> fsdp = {{"plan.framework", "fsdp2"}, {"parallel.data", "8"}};
-  BOOST_TEST(load_run({}, fsdp).run.parallel.zero == 3u);
-  BOOST_TEST(assumed_keys(load_run({}, fsdp)) == std::vector<std::string>{"parallel.zero"},
-             boost::test_tools::per_element());
-  BOOST_TEST(load_run({}, {fsdp[0], fsdp[1], {"parallel.zero", "2"}}).run.parallel.zero == 2u);
-  BOOST_TEST(load_run({}, {fsdp[0]}).run.parallel.zero == 0u);
   // The loss of a framework is its own unless it is given.
   BOOST_TEST((load_run({}).run.memory.cross_entropy == CrossEntropy::kFused));
   BOOST_TEST((load_run({}, fsdp).run.memory.cross_entropy == CrossEntropy::kPlain));
