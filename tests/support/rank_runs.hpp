@@ -33,6 +33,7 @@ struct RankCase {
   std::uint32_t tensor = 1;
   bool sequence = false;  // sequence parallelism
   double dropout = 0;
+  bool one_micro_batch = false;  // of each rank; else two or three
 };
 inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
   return o << c.model.what << ", " << c.ranks << " x " << c.tensor << " ranks, ZeRO " << c.zero
@@ -41,7 +42,7 @@ inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
                : c.mode == RunMode::kQlora ? ", QLoRA"
                                            : "")
            << (c.dora ? ", DoRA" : "") << (c.dropout > 0 ? ", dropout" : "")
-           << (c.sequence ? ", sequence parallelism" : "");
+           << (c.sequence ? ", sequence parallelism" : "") << (c.one_micro_batch ? ", one micro-batch" : "");
 }
 
 /// Number of different models, ranks, ZeRO stages, recompute policies, and modes of training among the cases
@@ -56,10 +57,14 @@ inline std::size_t combinations_of(const std::vector<RankCase>& cases) {
   return all.size();
 }
 
-/// Sequences of a micro-batch, on `own` sequences per step: every rank has two or three micro-batches. The
-/// masks of dropout are numbered by micro-batch, so there all numbers of ranks have the same ones.
+/// Sequences of a micro-batch, on `own` sequences per step: every rank has two or three micro-batches, or
+/// one. The masks of dropout are numbered by micro-batch, so there all numbers of ranks have the same ones.
 inline std::uint32_t micro_batch_of(const RankCase& c, std::uint32_t own) {
-  return c.dropout > 0 ? 1 : own % 4 != 0 ? std::max(1u, own / 3) : own == kSequences ? 4 : 2;
+  return c.one_micro_batch   ? own
+         : c.dropout > 0     ? 1
+         : own % 4 != 0      ? std::max(1u, own / 3)
+         : own == kSequences ? 4
+                             : 2;
 }
 
 /// `rank` of ranks * c.tensor; of a run of one rank with ranks = 0.

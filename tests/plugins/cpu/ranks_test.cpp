@@ -10,6 +10,7 @@
 #include "core/model/shards.hpp"
 #include "tests/support/golden_run.hpp"
 #include "tests/support/rank_runs.hpp"
+#include "tests/support/tensor_cases.hpp"
 
 namespace trainhost {
 namespace {
@@ -48,7 +49,8 @@ BOOST_AUTO_TEST_CASE(there_are_at_least_120_combinations) {
   BOOST_TEST(found >= 120u);
 }
 
-BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::make(rank_cases()), c) {
+/// Losses and norms of all ranks together, and memory of each, against one process and the plan.
+void compare_with_one_process(const RankCase& c) {
   constexpr std::uint32_t kSteps = 6;
   const RankResult one = train(c, 0, kSteps), many = train(c, c.ranks, kSteps);
   // Products of bf16 round sums of other micro-batches alike, so it has no larger tolerance.
@@ -63,6 +65,21 @@ BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::ma
   BOOST_TEST(largest_difference(one.weights, many.weights) <= 1e-4);
   // A gradient whose products were rounded to bf16 may differ by a rounding of an operand.
   BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= (c.bf16 ? 1e-3 : 1e-4));
+}
+
+BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::make(rank_cases()), c) {
+  compare_with_one_process(c);
+}
+
+// Gradients then use the bytes of activations, as parts of ZeRO too.
+BOOST_AUTO_TEST_CASE(ranks_with_one_micro_batch_train_as_one_process_does) {
+  for (const std::uint32_t zero : {0u, 1u, 2u, 3u})
+    for (const RunMode mode : {RunMode::kFull, RunMode::kLora})
+      for (const std::uint32_t tensor : {1u, 2u}) {
+        RankCase c{divided_model(3, tensor), 3, zero};
+        c.mode = mode, c.tensor = tensor, c.one_micro_batch = true;
+        BOOST_TEST_CONTEXT(c) compare_with_one_process(c);
+      }
 }
 
 BOOST_AUTO_TEST_CASE(the_same_ranks_give_the_same_bits) {
