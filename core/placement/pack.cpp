@@ -9,6 +9,7 @@
 #include <cassert>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -120,12 +121,18 @@ Order by_key(std::span<const PackItem> items, Key key) {
   return o;
 }
 
-/// Makes the item that ends highest the first one of the order: placed first, it gets a low offset.
-void move_tallest_to_front(std::span<const PackItem> items, const Offsets& offset, Order& order) {
-  const auto top = std::max_element(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+/// Makes `top` the first of the order: placed first, it gets a low offset. False if it was the first: the
+/// same order would give the same packing again.
+bool moved_to_front(Order::iterator top, Order& order) {
+  std::rotate(order.begin(), top, top + 1);
+  return top != order.begin();
+}
+
+/// The item that ends highest.
+Order::iterator tallest_of(std::span<const PackItem> items, const Offsets& offset, Order& order) {
+  return std::max_element(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return offset[a] + items[a].size < offset[b] + items[b].size;
   });
-  std::rotate(order.begin(), top, top + 1);
 }
 
 }  // namespace
@@ -157,7 +164,9 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
     const std::uint32_t x = items[a].last - items[a].first, y = items[b].last - items[b].first;
     return x != y ? x > y : larger(a, b);
   };
-  const bool grows = std::any_of(items.begin(), items.end(), [](const PackItem& i) { return i.grows; });
+  std::optional<GrowingStack> stack;
+  if (std::any_of(items.begin(), items.end(), [](const PackItem& i) { return i.grows; }))
+    stack.emplace(items, times);
   const Order longest = by_time(
       items, all, times, [&](const PackItem& i) { return times - 1 - (i.last - i.first); }, larger);
   // Where not every order can be tried, a skyline packing that cannot be the best is not completed either.
@@ -167,9 +176,9 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   const Order latest_first = by_time(
       items, all, times, [&](const PackItem& i) { return times - 1 - i.last; }, longer_then_larger);
   std::uint32_t tallest = 0;
-  if (grows)
+  if (stack)
     for (const Order* o : {&latest_first, &longest})
-      if (keep(pack_beside_growing_items(items, times, *o, false, best - 1, trial, tallest))) return best;
+      if (keep(stack->pack_others(*o, false, best - 1, trial, tallest))) return best;
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
   if (keep(pack_on_skyline(items, longest, times, limit(), trial))) return best;
   const Order earliest = by_time(
@@ -183,13 +192,11 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   }
   const std::size_t tries =
       std::clamp<std::size_t>(kMaxComparedPairs / (items.size() * items.size()), 1, kMaxAttempts);
-  if (grows) {
+  if (stack) {
     Order order = latest_first;
     for (std::size_t t = 0; t < std::min(tries, kMaxGrowingAttempts); ++t) {
-      if (keep(pack_beside_growing_items(items, times, order, true, kTooHigh - 1, trial, tallest)))
-        return best;
-      const auto at = std::find(order.begin(), order.end(), tallest);
-      std::rotate(order.begin(), at, at + 1);
+      if (keep(stack->pack_others(order, true, kTooHigh - 1, trial, tallest))) return best;
+      if (!moved_to_front(std::find(order.begin(), order.end(), tallest), order)) break;
     }
   }
   // First each order, then repairs of each in turn; sorted by how often an order meets the bound over all
@@ -197,10 +204,15 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   Order orders[] = {by_key(items, [](const PackItem& i) { return i.size; }), earliest, longest,
                     by_key(items, [](const PackItem& i) { return i.last; })};
   std::array<Offsets, std::size(orders)> latest;  // the last packing of each order
-  const std::size_t attempts = grows ? std::min(tries, kMaxGrowingAttempts) : tries;
+  std::array<bool, std::size(orders)> repairs_end{};
+  const std::size_t attempts = stack ? std::min(tries, kMaxGrowingAttempts) : tries;
   for (std::size_t t = 0; t < attempts; ++t) {
     const std::size_t o = t % std::size(orders);
-    if (t >= std::size(orders)) move_tallest_to_front(items, latest[o], orders[o]);
+    if (repairs_end[o]) continue;
+    if (t >= std::size(orders) && !moved_to_front(tallest_of(items, latest[o], orders[o]), orders[o])) {
+      repairs_end[o] = true;
+      continue;
+    }
     const bool repaired_later = t + std::size(orders) < attempts;  // a repair needs the complete packing
     if (keep(pack_in_lowest_gap(items, orders[o], times, repaired_later ? kTooHigh : best, trial))) break;
     latest[o] = trial;

@@ -68,35 +68,42 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
   return height;
 }
 
-std::uint64_t pack_beside_growing_items(std::span<const PackItem> items, std::uint32_t times,
-                                        const Order& others, bool in_gaps, std::uint64_t limit,
-                                        std::vector<std::uint64_t>& offset, std::uint32_t& tallest) {
+GrowingStack::GrowingStack(std::span<const PackItem> items, std::uint32_t times)
+    : items_(items), times_(times), at_(items.size()) {
   Order growing;
   for (std::uint32_t i = 0; i < items.size(); ++i)
     if (items[i].grows) growing.push_back(i);
   growing = by_time(
       items, growing, times, [](const PackItem& i) { return i.first; },
       [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; });
-  Skyline stack(times), sky(times);
-  PlacedItems from_top(times);
-  std::uint64_t height = 0;
-  tallest = 0;
+  Skyline stack(times);
   for (std::uint32_t i : growing) {
-    offset[i] = stack.highest(items[i].first, items[i].last);
-    stack.raise(items[i].first, items[i].last, offset[i] + items[i].size);
-    height = std::max(height, offset[i] + items[i].size);
+    at_[i] = stack.highest(items[i].first, items[i].last);
+    stack.raise(items[i].first, items[i].last, at_[i] + items[i].size);
+    height_ = std::max(height_, at_[i] + items[i].size);
   }
+  for (std::uint32_t i = 0; i < items.size(); ++i)
+    if (!items[i].grows) at_[i] = stack.highest(items[i].first, items[i].last);
+}
+
+std::uint64_t GrowingStack::pack_others(const Order& others, bool in_gaps, std::uint64_t limit,
+                                        std::vector<std::uint64_t>& offset, std::uint32_t& tallest) const {
+  assert(offset.size() == items_.size());
+  Skyline sky(in_gaps ? 1 : times_);
+  PlacedItems from_top(times_);
+  std::uint64_t height = height_;
+  tallest = 0;
   for (std::uint32_t i : others) {
-    const PackItem& it = items[i];
+    const PackItem& it = items_[i];
     if (it.grows) continue;
     offset[i] = in_gaps ? from_top.place_in_lowest_gap(it) : sky.highest(it.first, it.last);  // depth
     if (!in_gaps) sky.raise(it.first, it.last, offset[i] + it.size);
-    const std::uint64_t needed = stack.highest(it.first, it.last) + offset[i] + it.size;
+    const std::uint64_t needed = at_[i] + offset[i] + it.size;
     if (needed > height) height = needed, tallest = i;
     if (height > limit) return kTooHigh;
   }
-  for (std::uint32_t i : others)
-    if (!items[i].grows) offset[i] = height - offset[i] - items[i].size;
+  for (std::uint32_t i = 0; i < items_.size(); ++i)
+    offset[i] = items_[i].grows ? at_[i] : height - offset[i] - items_[i].size;
   return height;
 }
 

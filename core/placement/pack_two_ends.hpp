@@ -25,12 +25,26 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
                                  std::uint32_t long_lived, TopOrder top_order, std::uint64_t limit,
                                  std::vector<std::uint64_t>& offset);
 
-/// The same with the items that grow (PackItem::grows) at the bottom, in order of time. The others are placed
-/// in the order of `others`, which may contain all items: each in the gap nearest to the top if `in_gaps`,
-/// else below everything that overlaps it in time. `tallest` becomes the item of the others that needs the
-/// height, or 0.
-std::uint64_t pack_beside_growing_items(std::span<const PackItem> items, std::uint32_t times,
-                                        const Order& others, bool in_gaps, std::uint64_t limit,
-                                        std::vector<std::uint64_t>& offset, std::uint32_t& tallest);
+/// The same with the items that grow (PackItem::grows) at the bottom, in order of time. Their stack is the
+/// same whatever the order of the others, so it is built once for all attempts.
+class GrowingStack {
+ public:
+  /// `items` must outlive the stack.
+  GrowingStack(std::span<const PackItem> items, std::uint32_t times);
+
+  /// Places the others in the order of `others`, which may contain all items: each in the gap nearest to the
+  /// top if `in_gaps`, else below everything that overlaps it in time. Returns the height; kTooHigh, with
+  /// unusable offsets, as soon as it exceeds `limit`. `tallest` becomes the item of the others that needs the
+  /// height, or 0.
+  std::uint64_t pack_others(const Order& others, bool in_gaps, std::uint64_t limit,
+                            std::vector<std::uint64_t>& offset, std::uint32_t& tallest) const;
+
+ private:
+  std::span<const PackItem> items_;
+  std::uint32_t times_;
+  std::vector<std::uint64_t>
+      at_;  // of a growing item: its offset; of another: the stack's height in its lifetime
+  std::uint64_t height_ = 0;
+};
 
 }  // namespace trainhost::placement
