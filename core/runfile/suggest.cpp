@@ -86,10 +86,21 @@ std::string planned_model(const std::string& name) {
   return preset.empty() ? name : preset;
 }
 
+namespace {
+
+/// Whether a run fits all of these devices or none of them.
+bool same_memory(const std::vector<std::string>& devices) {
+  const auto memory = [](const std::string& name) { return find_device_preset(name)->memory_bytes; };
+  return std::ranges::all_of(devices,
+                             [&](const std::string& d) { return memory(d) == memory(devices.front()); });
+}
+
+}  // namespace
+
 std::string canonical_name(std::string_view key, const std::string& name) {
   const bool has_digit = name.find_first_of("0123456789") != name.npos;  // "amd" is no device
   if (key == "memory.device" && has_digit)
-    if (const std::vector<std::string> found = matching_devices(name); found.size() == 1)
+    if (const std::vector<std::string> found = matching_devices(name); !found.empty() && same_memory(found))
       return found.front();
   if (key == "model.preset" && std::ranges::count(preset_names(), name) == 0)
     for (const std::string& preset : preset_names())

@@ -16,7 +16,8 @@ std::vector<std::string> matching_devices(const std::string& name);
 std::vector<std::string> matching_models(const std::string& name);
 
 /// The preset that `name` can only mean as a value of `key`, memory.device or model.preset, on the command
-/// line: the only matching device ("4090"), the model that differs in case and separators ("Llama-3-8B").
+/// line: the only matching device ("4090"), the first of several with the same memory ("H100" is the SXM card, not
+/// the PCIe card), the model that differs in case and separators ("Llama-3-8B").
 /// `name` itself for any other value and key.
 std::string canonical_name(std::string_view key, const std::string& name);
 

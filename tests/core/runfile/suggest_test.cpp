@@ -75,7 +75,9 @@ BOOST_AUTO_TEST_CASE(a_model_of_the_hub_is_planned_as_the_preset_with_its_tensor
 
 BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
   BOOST_TEST(canonical_name("memory.device", "4090") == "rtx-4090");
-  BOOST_TEST(canonical_name("memory.device", "A100") == "A100");
+  BOOST_TEST(canonical_name("memory.device", "A100") == "A100");       // 40 or 80 GB
+  BOOST_TEST(canonical_name("memory.device", "H100") == "h100-80gb");  // SXM and PCIe have the same memory
+  BOOST_TEST(canonical_name("memory.device", "h100-pcie") == "h100-pcie-80gb");
   for (const char* name : {"gpu", "amd", "nvidia", "cpu"})
     BOOST_TEST(canonical_name("memory.device", name) == name);
   BOOST_TEST(canonical_name("model.preset", "Llama_3_8B") == "llama-3-8b");
