@@ -113,8 +113,8 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
     std::string peak_phase;
     for (const TierPeak& p : e.report.tiers)
       if (p.tier == tier) peak_phase = fmt::format("peak in {}", name(p.peak_at));
-    table.row({fmt::format("total on {}", name(tier)), format_bytes(bytes), format_count(bytes),
-               display_name(e.report.claim), peak_phase});
+    table.row({total_label(tier), format_bytes(bytes), format_count(bytes), display_name(e.report.claim),
+               peak_phase});
     out += table.str({.width = line_width(t),
                       .drop = {4, 3, 2},
                       .headings = {"component", "size", "bytes", "share", ""},

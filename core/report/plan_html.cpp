@@ -180,7 +180,7 @@ std::string compare_estimators(const planning::PlanResult& v) {
 std::string tier_table(const planning::Estimate& e, Tier tier) {
   const std::uint64_t total = e.report.tier_bytes(tier);
   HtmlTable t("lrrrl", {"component", "size", "bytes", "share", "kind"});
-  t.caption(fmt::format("{}, estimator {}", name(tier), e.report.source))
+  t.caption(fmt::format("{}, estimator {}", display_name(tier), e.report.source))
       .mark("estimator", e.report.source)
       .mark("tier", name(tier));
   for (const auto& [c, p] : component_bytes_of(e.report, tier))
@@ -194,7 +194,7 @@ std::string tier_table(const planning::Estimate& e, Tier tier) {
   std::string peak;
   for (const TierPeak& p : e.report.tiers)
     if (p.tier == tier) peak = fmt::format("peak in {}", name(p.peak_at));
-  t.row({fmt::format("total on {}", name(tier)), html::bytes(total), html::count(total), "", peak},
+  t.row({total_label(tier), html::bytes(total), html::count(total), "", peak},
         "class=\"sum\" data-component=\"total\"");
   return t.str();
 }

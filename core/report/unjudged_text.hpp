@@ -1,4 +1,4 @@
-// Verdicts, and text about memory whose limit is not known, shared by tables and pages.
+// Verdicts, labels of totals, and text about memory whose limit is not known, shared by tables and pages.
 #pragma once
 #include <fmt/format.h>
 
@@ -8,6 +8,16 @@
 #include "core/planning/plan_result.hpp"
 
 namespace trainhost::report {
+
+/// "pinned host memory"; the others as name().
+inline std::string_view display_name(Tier tier) {
+  return tier == Tier::kPinned ? "pinned host memory" : name(tier);
+}
+
+/// "total on device", "total on host", "total in pinned host memory".
+inline std::string total_label(Tier tier) {
+  return fmt::format("total {} {}", tier == Tier::kPinned ? "in" : "on", display_name(tier));
+}
 
 /// "needs 137 GiB of host memory (limit not known)"; "" where nothing is unjudged. Bytes per rank.
 inline std::string unjudged_text(std::uint64_t host_bytes, std::uint64_t disk_bytes) {
