@@ -94,7 +94,7 @@ struct Block {
 
 struct State {
   std::mutex mutex;
-  std::condition_variable changed;  // a host function returned, or work was queued
+  std::condition_variable changed;  // a host function returned, work was queued, or a rank published
   Machine machine;
   Schedule schedule;
   Costs costs;
@@ -165,6 +165,9 @@ cudaError_t enqueue(Lock& lock, CUstream_st& s, Item item);
 cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<bool()>& done);
 /// Runs one item of any stream if one can run. Returns cudaErrorNotReady or the sticky error.
 cudaError_t run_one_item(Lock& lock, const CUstream_st* target);
+/// Runs items of any stream until `target` is idle (cudaSuccess), or until none can run now
+/// (cudaErrorNotReady), then after a pause where items wait for other ranks.
+cudaError_t run_what_can_run(Lock& lock, const CUstream_st& target);
 std::vector<CUstream_st*> every_stream();  // by number, the null stream first
 bool all_idle();                           // those of the current device
 void destroy_all_streams(Lock& lock);

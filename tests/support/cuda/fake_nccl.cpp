@@ -109,6 +109,7 @@ void publish(ncclComm& c, const Operation& o) {
   if (c.aborted || is_set("FAKE_NCCL_STALL", c.rank, o.number)) return;
   std::memcpy(c.shared->slot[o.number % 2][c.rank], o.from, sent_bytes(c, o));
   c.shared->published[c.rank] = o.number + 1;
+  emu::state().changed.notify_all();
 }
 
 bool all_published(const ncclComm& c, const Operation& o) {

@@ -53,14 +53,13 @@ cudaError_t cudaDeviceSynchronize(void) {
   });
 }
 
-// A query runs one item, so that a loop of queries ends.
+// A query runs what can run, so that a loop of queries ends, and soon where it pauses between them.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
     if (s->capture) return reject_captured_stream(*s);
-    if (s->queue.empty() && !s->busy) return cudaSuccess;
-    return run_one_item(lock, s);
+    return run_what_can_run(lock, *s);
   });
 }
 

@@ -33,6 +33,10 @@ bool waits_for_others() {
   return false;
 }
 
+// Until a rank of this process has published something, or for a moment: ranks of other processes cannot
+// notify. Asking again without a pause would take the processor and the mutex from the ranks that compute.
+void wait_for_others(Lock& lock) { state().changed.wait_for(lock, std::chrono::microseconds(100)); }
+
 Amount* amount_of(Statistics& s, const Item& i) {
   if (i.work == Work::kSet) return &s.sets;
   return i.name == "h2d" ? &s.h2d : i.name == "d2h" ? &s.d2h : i.name == "d2d" ? &s.d2d : &s.h2h;
@@ -199,11 +203,9 @@ cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<boo
       execute_front(lock, *next);
     else if (any_busy())
       s.changed.wait(lock);
-    else if (waits_for_others()) {
-      lock.unlock();
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-      lock.lock();
-    } else
+    else if (waits_for_others())
+      wait_for_others(lock);
+    else
       throw std::runtime_error("deadlock: the host waits for a mark that no queued work reaches");
   }
   if (s.sticky != cudaSuccess)
@@ -214,6 +216,17 @@ cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<boo
 cudaError_t run_one_item(Lock& lock, const CUstream_st* target) {
   if (CUstream_st* next = choose(target, Preference::kAny)) execute_front(lock, *next);
   return state().sticky != cudaSuccess ? state().sticky : cudaErrorNotReady;
+}
+
+cudaError_t run_what_can_run(Lock& lock, const CUstream_st& target) {
+  const auto done = [&] { return target.queue.empty() && !target.busy; };
+  CUstream_st* next = nullptr;
+  while (state().sticky == cudaSuccess && !done() && (next = choose(&target, Preference::kAny)))
+    execute_front(lock, *next);
+  if (state().sticky != cudaSuccess) return state().sticky;
+  if (done()) return cudaSuccess;
+  if (!any_busy() && waits_for_others()) wait_for_others(lock);
+  return cudaErrorNotReady;
 }
 
 bool all_idle() {
