@@ -368,6 +368,7 @@ std::vector<bool> Ranks::ranks_that_wait() {
 /// MPI_Waitall() would occupy a core that computes. While nobody waits, this thread sleeps between its looks
 /// at the messages.
 void Ranks::finish_messages() {
+  constexpr std::chrono::milliseconds kBusy{1};
   auto begin = Clock::now(), looked = begin;
   bool trusts = true;  // the ranks that wait too
   for (;;) {
@@ -412,12 +413,14 @@ void Ranks::finish_messages() {
           TH_E_IO, "waited " + std::to_string(timeout_ms_ / 1000) + " s in " + running_ + " for rank " + of,
           "see whether that process runs; parallel.timeout sets the time");
     }
-    if (const auto now = Clock::now(); now - looked > std::chrono::milliseconds(100))
-      looked = now, answer_questions(0);
-    if (awaited_)
+    const auto now = Clock::now();
+    if (now - looked > std::chrono::milliseconds(100)) looked = now, answer_questions(0);
+    // A short wait asks without a pause. A long one leaves the processor to the ranks that compute, of which
+    // there may be more than processors: yield() alone would take half of it from them.
+    if (awaited_ && now - begin < kBusy)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      std::this_thread::sleep_for(std::chrono::microseconds(awaited_ ? 20 : 100));
   }
   messages_.clear(), peers_.clear();
 }

@@ -88,7 +88,8 @@ def disturbed_runs(c, row, sign, sets, most_seconds, says, ready):
         return row.not_run("no MPI")
     sets = {"train.steps": c.count(60, 300, 300), "output.checkpoint_every": c.count(5, 2, 2),
             "train.global_batch": 12, "parallel.zero": 1, **sets}
-    reference = Reference(program, f"reference {row.number}", sets)
+    patient = {k: v for k, v in sets.items() if k != "parallel.timeout"}  # for runs that are not disturbed
+    reference = Reference(program, f"reference {row.number}", patient)
     folder = os.path.join(c.work, row.number)
     done = attempts = before = 0
     slowest = 0.0
@@ -113,7 +114,7 @@ def disturbed_runs(c, row, sign, sets, most_seconds, says, ready):
             why = f"it ended {seconds:.1f} s after the signal"
         if not why and code != 0:
             announced = announced_checkpoint(folder)
-            again, resumed = finish_run(program, folder, {k: v for k, v in sets.items() if k != "parallel.timeout"})
+            again, resumed = finish_run(program, folder, patient)
             why = wrong_after(c, reference, folder, again, resumed, announced)
         row.case(not why, f"rank {which}, case {attempts} of seed {c.seed}: {why}", c.repeat(row.number), folder,
                  c.kept)
