@@ -8,7 +8,7 @@
 
 #include "core/base/text.hpp"
 #include "core/checkpoint/output_file.hpp"
-#include "core/process/host_info.hpp"
+#include "core/process/cpu_quota.hpp"
 #include "core/report/terminal.hpp"
 #include "core/training/inference_model.hpp"
 #include "tools/trainhost/eval_results.hpp"
@@ -96,7 +96,7 @@ Evaluated evaluate(training::InferenceRequest request, const EvalArguments& a, E
     e.files.push_back({evaluation::read_evaluation_data(file, model.tokenizer(), options), {}});
   if (!a.common.quiet) report::write_message(escaped(e.name, 4096) + ": " + model.memory_text());
   model.load();
-  const std::uint32_t threads = a.threads ? a.threads : cpu_count();
+  const std::uint32_t threads = a.threads ? a.threads : default_threads();
   evaluation::TokenScorer scorer({model.decoder(), model.spec().vocab, model.context(), model.rows(),
                                   model.sequences(), model.logits(), threads});
   const auto start = Clock::now();

@@ -13,7 +13,7 @@
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/planning/error_context.hpp"
-#include "core/process/host_info.hpp"
+#include "core/process/cpu_quota.hpp"
 #include "core/runfile/run_file_error.hpp"
 #include "core/training/ranks.hpp"
 
@@ -83,10 +83,8 @@ std::string name_of_process() {
 }
 
 std::uint32_t threads_of_process() {
-  const std::uint32_t allowed = cpu_count();
   const std::optional<LaunchedProcess> launched = launched_process();
-  const bool bound = allowed < static_cast<std::uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  return launched && !bound ? std::max(1u, allowed / launched->local_ranks) : allowed;
+  return default_threads(launched ? launched->local_ranks : 1);
 }
 
 std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {

@@ -38,8 +38,7 @@ std::optional<LaunchedProcess> launched_process();
 /// "rank 3 of 4 on host-a, process 1234".
 std::string name_of_process();
 
-/// CPU threads for this process: all processors that it may use, divided among the processes of this machine
-/// unless the launcher has bound them to different ones.
+/// CPU threads for this process: default_threads() of core/process/cpu_quota.hpp.
 std::uint32_t threads_of_process();
 
 /// The override that makes a run use all processes: parallel.data is their number where the run file does not

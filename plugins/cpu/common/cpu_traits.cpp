@@ -6,7 +6,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/model/tensor_parts.hpp"
-#include "plugins/cpu/common/cpu_quota.hpp"
+#include "core/process/cpu_quota.hpp"
 #include "plugins/cpu/common/workspace.hpp"
 #include "trainhost/status.h"
 

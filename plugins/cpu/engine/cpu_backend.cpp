@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/process/cpu_topology.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
@@ -136,7 +137,7 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
 
 CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
                        const Bf16Kernels* bf16)
-    : pool_(program.traits.threads),
+    : pool_(program.traits.threads, worker_cpus(program.traits.threads)),
       ctx_{program,
            storage,
            pool_,
@@ -154,6 +155,15 @@ CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Ker
     return op.kind == OpKind::kGradSquares;
   });
   if (!computes_squares) std::fill(ctx_.layer_squares.begin(), ctx_.layer_squares.end(), 0.0);
+}
+
+void CpuBackend::divide_weights() {
+  for (std::size_t b = 0; b < ctx_.program.buffers.size(); ++b) {
+    const step::Buffer& buffer = ctx_.program.buffers[b];
+    if (buffer.component == Component::kWeights && buffer.persistent &&
+        buffer.storage == step::Storage::kArena)
+      divide_pages(pool_, ctx_.storage.at(static_cast<step::BufferId>(b)), buffer.bytes());
+  }
 }
 
 void CpuBackend::run(std::span<const step::Op> ops, const StepState& step) {

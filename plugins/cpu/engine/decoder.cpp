@@ -13,6 +13,7 @@
 #include "core/base/text.hpp"
 #include "core/executor/calls.hpp"
 #include "core/model/tensors.hpp"
+#include "core/process/cpu_topology.hpp"
 #include "plugins/cpu/engine/decoder_sizes.hpp"
 
 namespace trainhost::cpu {
@@ -123,7 +124,7 @@ Decoder::Decoder(const th_host* host, const ModelSpec& model, const abi::DecodeO
       options_(options),
       bf16_(options.weight_type == TH_DT_BF16),
       kernels_(kernels),
-      pool_(host->thread_budget),
+      pool_(host->thread_budget, worker_cpus(host->thread_budget)),
       lengths_(options.sequences) {
   abi::DecodeMemory bytes = memory(model, options, pool_.threads());
   const std::uint64_t total = bytes.weights + bytes.cache + bytes.workspace;
@@ -134,6 +135,8 @@ Decoder::Decoder(const th_host* host, const ModelSpec& model, const abi::DecodeO
                                format_bytes(bytes.weights) + " of weights, " + format_bytes(bytes.cache) +
                                " of keys and values, " + format_bytes(bytes.workspace) + " of workspace",
                            "a shorter context (--context) needs fewer keys and values", total);
+  // Weights are read by all workers, and loaded by this thread.
+  if (spans_nodes(cpu_places("/", allowed_cpus()))) divide_pages(pool_, block_, bytes.weights);
   BlockParts parts(block_);
   b_ = lay_out(parts, m_, options_, pool_.threads(), bytes);
   const std::vector<double> inv_freq = rope_inv_freq(m_);

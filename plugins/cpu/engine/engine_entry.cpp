@@ -2,6 +2,7 @@
 // core/executor for runs with the CPU backend. Logs the kernels that were selected. Next: cpu_backend.cpp.
 #include "core/executor/calls.hpp"
 #include "core/executor/trainer_run.hpp"
+#include "core/process/cpu_topology.hpp"
 #include "plugins/common/engine_table.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/engine/cpu_backend.hpp"
@@ -23,6 +24,7 @@ struct RunFactory {
         [&](const step::Program& program, Storage& storage) {
           auto backend =
               std::make_unique<CpuBackend>(program, storage, select_kernels(), &select_bf16_kernels());
+          if (spans_nodes(cpu_places("/", allowed_cpus()))) backend->divide_weights();
           bf16 = backend->context().bf16, stored = backend->context().stores_bf16();
           return backend;
         });

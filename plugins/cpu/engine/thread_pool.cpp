@@ -3,12 +3,16 @@
 #include "plugins/cpu/engine/thread_pool.hpp"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
+#include <cstddef>
+
+#include "core/process/cpu_topology.hpp"
 
 namespace trainhost::cpu {
 namespace {
@@ -17,6 +21,19 @@ namespace {
 constexpr int kSpins = 600;
 
 void relax() { __builtin_ia32_pause(); }
+
+/// Binds the calling thread; only advice: a failure has no effect.
+void stay_on(const std::vector<std::uint32_t>& cpus) {
+  if (cpus.empty()) return;
+  const std::size_t most = *std::max_element(cpus.begin(), cpus.end()) + std::size_t{1};
+  cpu_set_t* set = CPU_ALLOC(most);
+  if (!set) return;
+  const std::size_t bytes = CPU_ALLOC_SIZE(most);
+  CPU_ZERO_S(bytes, set);
+  for (const std::uint32_t cpu : cpus) CPU_SET_S(cpu, bytes, set);
+  ::sched_setaffinity(0, bytes, set);
+  CPU_FREE(set);
+}
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
@@ -28,14 +45,18 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(std::uint32_t threads)
-    : threads_(threads ? threads : 1), shares_(new Share[threads_]) {
+ThreadPool::ThreadPool(std::uint32_t threads, const std::vector<std::vector<std::uint32_t>>& cpus)
+    : threads_(threads ? threads : 1), shares_(new Share[threads_]), caller_(std::this_thread::get_id()) {
   // Signals are delivered to the host's threads, not to workers.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    for (std::uint32_t w = 1; w < threads_; ++w) workers_.emplace_back([this, w] { worker_main(w); });
+    for (std::uint32_t w = 1; w < threads_; ++w)
+      workers_.emplace_back([this, w, own = w < cpus.size() ? cpus[w] : std::vector<std::uint32_t>{}] {
+        stay_on(own);
+        worker_main(w);
+      });
   } catch (...) {  // a thread could not be created: join those that were
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     stop_ = true;
@@ -45,6 +66,10 @@ ThreadPool::ThreadPool(std::uint32_t threads)
     throw;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!cpus.empty() && !cpus[0].empty()) {
+    cpus_of_caller_ = allowed_cpus();
+    stay_on(cpus[0]);
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -52,6 +77,7 @@ ThreadPool::~ThreadPool() {
   job_.fetch_add(1);
   futex_wake_all(job_);
   for (std::thread& t : workers_) t.join();
+  if (std::this_thread::get_id() == caller_) stay_on(cpus_of_caller_);
 }
 
 // A worker may wake late with the number of an older job. Its claim then fails, because the claim compares
@@ -136,6 +162,15 @@ void ThreadPool::worker_main(std::uint32_t worker) {
     std::uint32_t done = run_claims(worker, seen);
     if (done && unfinished_.fetch_sub(done, std::memory_order_acq_rel) == done) futex_wake_all(unfinished_);
   }
+}
+
+void divide_pages(ThreadPool& pool, void* at, std::uint64_t bytes) {
+  constexpr std::uint64_t kHuge = 2u << 20, kPage = 4096;
+  volatile std::byte* const first = static_cast<std::byte*>(at);
+  pool.run(static_cast<std::uint32_t>((bytes + kHuge - 1) / kHuge), [&](std::uint32_t piece, std::uint32_t) {
+    const std::uint64_t begin = piece * kHuge, end = std::min(bytes, begin + kHuge);
+    for (std::uint64_t i = begin; i < end; i += kPage) first[i] = std::byte{0};
+  });
 }
 
 }  // namespace trainhost::cpu

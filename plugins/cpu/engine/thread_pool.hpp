@@ -32,12 +32,17 @@ class FlushDenormals {
 class ThreadPool {
  public:
   /// `threads` includes the calling thread; 0 is treated as 1. Throws std::system_error if a thread cannot be
-  /// created.
-  explicit ThreadPool(std::uint32_t threads);
+  /// created. cpus: those that each worker stays on; empty: any. The calling thread is worker 0, and stays on
+  /// its CPUs until the pool is destroyed; threads that it creates meanwhile inherit that.
+  explicit ThreadPool(std::uint32_t threads, const std::vector<std::vector<std::uint32_t>>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
 
   std::uint32_t threads() const { return threads_; }
+  /// The tasks [first, second) of a job of `tasks` tasks that the worker starts with.
+  std::pair<std::uint64_t, std::uint64_t> share(std::uint32_t tasks, std::uint32_t worker) const {
+    return {std::uint64_t{tasks} * worker / threads_, std::uint64_t{tasks} * (worker + 1) / threads_};
+  }
 
   /// Runs f(task, worker) for every task in [0, tasks) and returns when all are done; worker < threads(). One
   /// job at a time; f must not throw and must not call run(). Neighbouring tasks go to the same worker if
@@ -67,6 +72,8 @@ class ThreadPool {
 
   const std::uint32_t threads_;
   std::unique_ptr<Share[]> shares_;
+  std::vector<std::uint32_t> cpus_of_caller_;  // to be restored; empty if it is not bound
+  std::thread::id caller_;
   alignas(64) std::atomic<std::uint32_t> job_{
       0};  // number of the newest job; the futex on which workers sleep
   std::atomic<Call> call_{nullptr};
@@ -77,5 +84,9 @@ class ThreadPool {
   alignas(64) std::atomic<std::uint32_t> sleepers_{0};
   std::vector<std::thread> workers_;
 };
+
+/// Writes 0 into every page of memory that is all zeros and was not written before; each worker in a
+/// contiguous part, so that the pages are divided among the NUMA nodes of the workers.
+void divide_pages(ThreadPool& pool, void* at, std::uint64_t bytes);
 
 }  // namespace trainhost::cpu

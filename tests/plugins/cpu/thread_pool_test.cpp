@@ -1,12 +1,16 @@
 // The thread pool of the CPU trainer: every task runs exactly once for any number of tasks and threads, also
 // if jobs follow each other quickly or after pauses, and a pool can be destroyed at any time.
+#include <sys/mman.h>
+
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
 
+#include "core/process/cpu_topology.hpp"
 #include "plugins/cpu/engine/thread_pool.hpp"
 
 namespace trainhost::cpu {
@@ -62,6 +66,55 @@ BOOST_AUTO_TEST_CASE(pools_can_be_created_and_destroyed_repeatedly) {
     if (i % 2) pool.run(5, [&](std::uint32_t, std::uint32_t) { ++n; });
     BOOST_TEST(n == (i % 2 ? 5 : 0));
   }
+}
+
+std::vector<std::uint32_t> one_cpu() { return {allowed_cpus().front()}; }
+
+BOOST_AUTO_TEST_CASE(workers_stay_on_their_cpus_and_the_caller_until_the_pool_is_destroyed) {
+  const std::vector<std::uint32_t> before = allowed_cpus(), one = one_cpu();
+  {
+    ThreadPool pool(3, {one, one, one});
+    BOOST_TEST(allowed_cpus() == one, boost::test_tools::per_element());
+    std::atomic<int> elsewhere{0};
+    pool.run(300, [&](std::uint32_t, std::uint32_t) { elsewhere += allowed_cpus() != one; });
+    BOOST_TEST(elsewhere == 0);
+  }
+  BOOST_TEST(allowed_cpus() == before, boost::test_tools::per_element());
+  ThreadPool free(2, {{}, one});  // only the second worker
+  BOOST_TEST(allowed_cpus() == before, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(shares_are_contiguous_and_complete) {
+  const ThreadPool pool(3);
+  for (std::uint32_t tasks : {0u, 1u, 3u, 10u, 1000u}) {
+    std::uint64_t next = 0;
+    for (std::uint32_t w = 0; w < 3; ++w) {
+      const auto [first, last] = pool.share(tasks, w);
+      BOOST_TEST(first == next);
+      next = last;
+    }
+    BOOST_TEST(next == tasks);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(divided_pages_are_in_memory_and_stay_zero) {
+  constexpr std::size_t kBytes = (9u << 20) + 5000;
+  auto* at = static_cast<unsigned char*>(
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  BOOST_REQUIRE(at != MAP_FAILED);
+  const auto resident = [&] {
+    std::vector<unsigned char> pages((kBytes + 4095) / 4096);
+    BOOST_REQUIRE(::mincore(at, kBytes, pages.data()) == 0);
+    std::size_t n = 0;
+    for (const unsigned char p : pages) n += p & 1;
+    return n;
+  };
+  BOOST_TEST(resident() == 0u);
+  ThreadPool pool(3);
+  divide_pages(pool, at, kBytes);
+  BOOST_TEST(resident() == (kBytes + 4095) / 4096);
+  BOOST_TEST(std::all_of(at, at + kBytes, [](unsigned char c) { return c == 0; }));
+  ::munmap(at, kBytes);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

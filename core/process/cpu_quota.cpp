@@ -1,14 +1,17 @@
 // See cpu_quota.hpp. A quota that is not a whole number of CPUs is rounded down: a fraction of a CPU would
 // slow every job, because all threads wait for the last one.
-#include "plugins/cpu/common/cpu_quota.hpp"
+#include "core/process/cpu_quota.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <limits>
 #include <string>
-#include <thread>
 
-namespace trainhost::cpu {
+#include "core/process/cpu_topology.hpp"
+
+namespace trainhost {
 
 std::uint32_t cpus_by_quota(const std::filesystem::path& root) {
   std::uint32_t least = std::numeric_limits<std::uint32_t>::max();
@@ -28,10 +31,16 @@ std::uint32_t cpus_by_quota(const std::filesystem::path& root) {
   return least;
 }
 
-std::uint32_t default_threads() {
-  static const std::uint32_t threads =
-      std::min(std::max(1u, std::thread::hardware_concurrency()), cpus_by_quota("/"));
-  return threads;
+std::uint32_t default_threads(const std::filesystem::path& root, std::span<const std::uint32_t> cpus,
+                              std::uint32_t online, std::uint32_t processes) {
+  const std::uint32_t cores = core_count(cpu_places(root, cpus)), sharing = std::max(1u, processes),
+                      own = cpus.size() < online ? cores : cores / sharing;
+  return std::max(1u, std::min(own, cpus_by_quota(root) / sharing));
 }
 
-}  // namespace trainhost::cpu
+std::uint32_t default_threads(std::uint32_t processes) {
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  return default_threads("/", allowed_cpus(), static_cast<std::uint32_t>(std::max(1L, online)), processes);
+}
+
+}  // namespace trainhost
