@@ -1,7 +1,7 @@
 // Benchmark: GFLOP/s of forward product, input gradient and weight gradient at the shapes of a model, in fp32
 // and with every bf16 kernel. For work on kernels; not part of the default build or of the tests.
 //   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
-// Best of eight runs, alternating between the kernels. Set OPENBLAS_CORETYPE as the front end does
+// Best of eight runs. Set OPENBLAS_CORETYPE as the front end does
 // (plugins/cpu/front_end/core_type.cpp).
 #include <sys/mman.h>
 
@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/bf16.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 #include "plugins/cpu/engine/thread_pool.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
@@ -47,25 +48,29 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// FLOP/s of FMAs on registers: the sum over the threads, each by its own clock.
+using Loop = double (*)(std::uint64_t rounds, float* use);
+/// FLOP/s of a loop: the sum over the threads, each by its own clock for `length` seconds.
+double rate_of(ThreadPool& pool, Loop loop, std::uint64_t rounds, double length) {
+  std::vector<double> rates(pool.threads() * 8);  // one cache line each
+  pool.run(pool.threads(), [&](std::uint32_t t, std::uint32_t) {
+    float sum = 0;
+    double flops = 0, elapsed = 0;
+    const double start = seconds();
+    do flops += loop(rounds, &sum), elapsed = seconds() - start;
+    while (elapsed < length);
+    rates[t * 8] = flops / elapsed;
+  });
+  double sum = 0;
+  for (double r : rates) sum += r;
+  return sum;
+}
 double fma_peak(ThreadPool& pool) {
   double best = 0;
-  for (int i = 0; i < 8; ++i) {
-    std::vector<double> rates(pool.threads() * 8);  // one cache line each
-    pool.run(pool.threads(), [&](std::uint32_t t, std::uint32_t) {
-      float sum = 0;
-      double flops = 0, elapsed = 0;
-      const double start = seconds();
-      do flops += select_kernels().fma_loop(4096, &sum), elapsed = seconds() - start;
-      while (elapsed < 0.02);
-      rates[t * 8] = flops / elapsed;
-    });
-    double sum = 0;
-    for (double r : rates) sum += r;
-    best = std::max(best, sum);
-  }
+  for (int i = 0; i < 8; ++i) best = std::max(best, rate_of(pool, select_kernels().fma_loop, 4096, 0.02));
   return best;
 }
+/// FLOP/s of register tiles whose operands are in the L1 cache, at the clock of this moment.
+double tile_rate(ThreadPool& pool) { return rate_of(pool, select_kernels().tile_loop, 1024, 0.002); }
 
 struct Shape {
   std::uint64_t tokens, n, k;
@@ -77,24 +82,51 @@ constexpr Shape kShapes[] = {{1024, 2304, 768, "110M qkv"},          {1024, 768,
                              {2048, 1408, 256, "byte-tiny gate|up"}, {512, 288, 96, "built-in qkv"}};
 
 void forward(OpContext& ctx, const Shape& s, const float* x, const float* w, float* y) {
-  product_with_weight(ctx, Right::kTransposed, s.tokens, s.n, s.k, x, w, false, y, [](Range, Range) {});
+  product_with_weight(ctx, Right::kTransposed, s.tokens, s.n, s.k, x, w, {}, y);
 }
 void forward(OpContext& ctx, const Shape& s, const Bf16* x, const Bf16* w, Bf16* y) {
   bf16_product(ctx, s.tokens, s.n, s.k, {x, s.k, false}, {w, s.k, false}, {y, s.n});
 }
 
+/// Seconds, and the rate in fractions of tile_rate() before and after it, of forward, dx and dw.
+struct Measured {
+  double best[3] = {1e9, 1e9, 1e9};
+  std::vector<double> of_tile[3];
+};
+/// Different values in [-1/8, 1/8), as activations have: with equal ones a CPU needs less power and may keep
+/// a higher clock.
+float next_value(std::uint32_t& bits) {
+  bits = bits * 1664525u + 1013904223u;
+  return static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1p-34f;
+}
 template <class T>
-void measure(OpContext& ctx, const Shape& s, T value, double best[3]) {
-  Array<T> x(s.tokens * s.k, value), w(s.n * s.k, value), y(s.tokens * s.n, value);
+Array<T> different_values(std::uint64_t n) {
+  Array<T> values(n);
+  std::uint32_t bits = 1;
+  for (T& v : values) {
+    const float x = next_value(bits);
+    if constexpr (std::is_same_v<T, float>)
+      v = x;
+    else
+      v = bf16_from_f32(x);
+  }
+  return values;
+}
+
+template <class T>
+void measure(OpContext& ctx, const Shape& s, Measured& to) {
+  Array<T> x = different_values<T>(s.tokens * s.k), w = different_values<T>(s.n * s.k), y(s.tokens * s.n);
   Array<float> g(s.n * s.k);
   for (int part = 0; part < 3; ++part) {
-    const double start = seconds();
+    const double before = tile_rate(ctx.pool), start = seconds();
     if (part == 0) forward(ctx, s, x.data(), w.data(), y.data());
     const T *dy = y.data(), *left = x.data();
     if (part == 1) input_gradient(ctx, s.tokens, s.n, s.k, dy, static_cast<const T*>(w.data()), x.data());
     if (part == 2)
       weight_gradient(ctx, s.n, s.k, s.tokens, dy, left, true, g.data(), 0, [](std::uint32_t) {});
-    best[part] = std::min(best[part], seconds() - start);
+    const double length = seconds() - start, flops = 2.0 * static_cast<double>(s.tokens * s.n * s.k);
+    to.best[part] = std::min(to.best[part], length);
+    to.of_tile[part].push_back(flops / length * 2 / (before + tile_rate(ctx.pool)));
   }
 }
 
@@ -123,7 +155,8 @@ int main(int argc, char** argv) {
   const bool own = select_own_products(select_kernels());
   const double peak = fma_peak(pool) * 1e-9;
   std::printf(
-      "%s, %s, %u threads, FMA peak %.0f GFLOP/s; GFLOP/s of forward, dx, dw; fractions of the peak\n",
+      "%s, %s, %u threads, FMA peak %.0f GFLOP/s; GFLOP/s of forward, dx, dw (best of 8), fractions of the "
+      "peak, and of register tiles in the L1 cache at the clock of that moment (medians)\n",
       select_kernels().name, own ? "own products" : ("OpenBLAS " + openblas_core()).c_str(), threads, peak);
   for (const Shape& s : kShapes)
     for (std::size_t table = 0; table <= tables; ++table) {
@@ -134,18 +167,22 @@ int main(int argc, char** argv) {
         continue;
       plan_workspace(packed ? DType::kBF16 : DType::kF32);
       OpContext ctx{program, space, pool, select_kernels(), {}, {}, 0, packed, own};
-      double best[3] = {1e9, 1e9, 1e9};
+      Measured found;
       for (int rep = 0; rep < 8; ++rep)
         if (packed)
-          measure(ctx, s, Bf16{0x3c00}, best);  // 2^-7
+          measure<Bf16>(ctx, s, found);
         else
-          measure(ctx, s, 0x1p-7f, best);
+          measure<float>(ctx, s, found);
       const double flops =
           2e-9 * static_cast<double>(s.tokens) * static_cast<double>(s.n) * static_cast<double>(s.k);
-      std::printf("  %-18s %-16s %7.0f %7.0f %7.0f   %.2f %.2f %.2f\n", s.what,
-                  packed ? (std::string("bf16 ") + packed->name).c_str() : "fp32", flops / best[0],
-                  flops / best[1], flops / best[2], flops / best[0] / peak, flops / best[1] / peak,
-                  flops / best[2] / peak);
+      std::printf("  %-18s %-16s", s.what, packed ? (std::string("bf16 ") + packed->name).c_str() : "fp32");
+      for (const double t : found.best) std::printf(" %7.0f", flops / t);
+      for (const double t : found.best) std::printf(" %6.2f", flops / t / peak);
+      for (std::vector<double>& of : found.of_tile) {
+        std::nth_element(of.begin(), of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2), of.end());
+        std::printf(" %6.2f", of[of.size() / 2]);
+      }
+      std::printf("\n");
       std::fflush(stdout);
     }
 }

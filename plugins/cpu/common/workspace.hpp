@@ -51,9 +51,9 @@ inline std::uint64_t max_bf16_block_floats(std::uint64_t m, std::uint64_t n, std
 
 // ---- f32 products and attention
 
-/// Weights up to this many elements (4 MiB packed) are multiplied by the small products, larger ones by the
+/// Weights up to this many elements (512 KiB packed) are multiplied by the small products, larger ones by the
 /// large products or by OpenBLAS.
-inline constexpr std::uint64_t kSmallWeight = 1u << 20;
+inline constexpr std::uint64_t kSmallWeight = 1u << 17;
 inline bool small_weight(std::uint64_t n, std::uint64_t k) { return k == 0 || n <= kSmallWeight / k; }
 
 /// Maximum tile of a small weight's gradient; the longer side is the limit of the copies in Kernels::product.

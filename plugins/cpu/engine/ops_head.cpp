@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/bf16.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cpu/engine/lora_product.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
@@ -43,12 +44,21 @@ struct Head {
   }
 };
 
+float f32_of(float x) { return x; }
+float f32_of(Bf16 x) { return f32_from_bf16(x); }
+
+/// The gradient at the target: `p` is that of another token, from its exponential. In bf16 not computed from
+/// the rounded p: the difference is small where the model is right.
+void subtract_target(float* row, float, float scale) { *row -= scale; }
+void subtract_target(Bf16* row, float p, float scale) { *row = bf16_from_f32(p - scale); }
+
 /// Loss of a token from the statistics of all TP ranks, in their order; its row of logits becomes the
 /// gradient of this rank's part.
-double loss_of_parts(const Kernels& kernels, const Head<float>& c, std::uint64_t token, float* row,
+template <class T>
+double loss_of_parts(const RowKernels<T>& kernels, const Head<T>& c, std::uint64_t token, T* row,
                      float scale) {
   if (c.targets[token] < 0) {
-    if (c.train) std::fill_n(row, c.v, 0.0f);
+    if (c.train) std::fill_n(row, c.v, T{});
     return 0.0;
   }
   const auto of = [&](std::uint64_t rank) { return c.stats + (rank * c.rows_of_stats + token) * 3; };
@@ -61,8 +71,11 @@ double loss_of_parts(const Kernels& kernels, const Head<float>& c, std::uint64_t
     at_target += static_cast<double>(of(r)[2]);
   }
   if (c.train) {
-    kernels.scaled_exp(c.v, row, top, static_cast<float>(static_cast<double>(scale) / total));
-    if (const std::int32_t target = c.own_target(token); target >= 0) row[target] -= scale;
+    const auto factor = static_cast<float>(static_cast<double>(scale) / total);
+    const std::int32_t target = c.own_target(token);
+    const float p = target >= 0 ? std::exp(f32_of(row[target]) - top) * factor : 0.0f;
+    kernels.scaled_exp(c.v, row, top, factor);
+    if (target >= 0) subtract_target(row + target, p, scale);
   }
   return std::log(total) + (static_cast<double>(top) - at_target);
 }
@@ -72,8 +85,7 @@ void chunk_logits(OpContext& ctx, const Head<Bf16>& c, std::uint64_t first, std:
   bf16_product(ctx, rows, c.v, c.h, {c.hf + first * c.h, c.h, false}, {c.w, c.h, false}, {c.logits, c.v});
 }
 void chunk_logits(OpContext& ctx, const Head<float>& c, std::uint64_t first, std::uint64_t rows) {
-  product_with_weight(ctx, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, false, c.logits,
-                      [](Range, Range) {});
+  product_with_weight(ctx, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, {}, c.logits);
 }
 
 /// logits += scale * u B^T of the adapter.
@@ -95,13 +107,10 @@ void adapter_gradients(OpContext& ctx, const Head<T>& c, std::uint64_t first, st
   lora_b_input_gradient(ctx, c.blocks, rows, d_logits, c.b, u);
 }
 
-/// TP ranks store f32 (stores_bf16()), so only they have statistics.
-double loss_of_token(OpContext& ctx, const Head<float>& c, std::uint64_t token, float* row) {
-  if (c.stats) return loss_of_parts(ctx.kernels, c, token, row, ctx.step.loss_scale);
-  return ctx.kernels.cross_entropy(c.v, row, c.targets[token], ctx.step.loss_scale, c.train);
-}
-double loss_of_token(OpContext& ctx, const Head<Bf16>& c, std::uint64_t token, Bf16* row) {
-  return ctx.kernels.bf16.cross_entropy(c.v, row, c.targets[token], ctx.step.loss_scale, c.train);
+template <class T>
+double loss_of_token(OpContext& ctx, const Head<T>& c, std::uint64_t token, T* row) {
+  if (c.stats) return loss_of_parts(ctx.rows<T>(), c, token, row, ctx.step.loss_scale);
+  return ctx.rows<T>().cross_entropy(c.v, row, c.targets[token], ctx.step.loss_scale, c.train);
 }
 
 template <class T>
@@ -166,14 +175,13 @@ void head_rows(OpContext& ctx, const step::Op& op) {
   ctx.f64(scalars)[train ? step::kLossSum : step::kEvalLossSum] += loss;
 }
 
-}  // namespace
-
-void run_head_stats(OpContext& ctx, const step::Op& op) {
-  Head<float> c{};
+template <class T>
+void head_stats_rows(OpContext& ctx, const step::Op& op) {
+  Head<T> c{};
   const step::Buffer& weight = ctx.buffer(op[head_stats::kHead]);
   c.h = weight.cols, c.v = weight.rows, c.chunk = ctx.buffer(op[head_stats::kLogits]).rows;
-  c.hf = ctx.f32(op[head_stats::kHf]), c.w = ctx.f32(op[head_stats::kHead]);
-  c.logits = ctx.f32(op[head_stats::kLogits]), c.targets = ctx.step.targets;
+  c.hf = ctx.at<T>(op[head_stats::kHf]), c.w = ctx.at<T>(op[head_stats::kHead]);
+  c.logits = ctx.at<T>(op[head_stats::kLogits]), c.targets = ctx.step.targets;
   c.first_token = first_token(ctx, c.v);
   const step::Buffer& stats = ctx.buffer(op[head_stats::kStats]);
   float* own = ctx.f32(op[head_stats::kStats]) +
@@ -183,13 +191,20 @@ void run_head_stats(OpContext& ctx, const step::Op& op) {
     chunk_logits(ctx, c, first, rows);
     ctx.over_rows(rows, c.v, [&](std::uint64_t begin, std::uint64_t count) {
       for (std::uint64_t t = begin; t < begin + count; ++t) {
-        float *row = c.logits + t * c.v, *to = own + (first + t) * 3;
+        T* row = c.logits + t * c.v;
+        float* to = own + (first + t) * 3;
         const std::int32_t target = c.own_target(first + t);
-        to[2] = target >= 0 ? row[target] : 0.0f;
-        to[1] = ctx.kernels.row_sum_exp(c.v, row, to);
+        to[2] = target >= 0 ? f32_of(row[target]) : 0.0f;
+        to[1] = ctx.rows<T>().row_sum_exp(c.v, row, to);
       }
     });
   }
+}
+
+}  // namespace
+
+void run_head_stats(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { head_stats_rows<decltype(stored)>(ctx, op); });
 }
 
 void run_head(OpContext& ctx, const step::Op& op) {

@@ -20,15 +20,7 @@ void linear_forward(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint6
 }
 void linear_forward(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* x,
                     const float* w, const float* bias, const float* residual, float* y) {
-  const bool add = residual || bias;
-  product_with_weight(ctx, Right::kTransposed, m, n, k, x, w, add, y, [&](Range rows, Range cols) {
-    if (!add) return;
-    for (std::uint64_t r = rows.begin; r < rows.end; ++r)
-      std::memcpy(y + r * n + cols.begin, (residual ? residual + r * n : bias) + cols.begin,
-                  cols.size() * sizeof(float));
-    if (residual && bias)
-      ctx.kernels.add_bias(rows.size(), cols.size(), bias + cols.begin, y + rows.begin * n + cols.begin, n);
-  });
+  product_with_weight(ctx, Right::kTransposed, m, n, k, x, w, {residual, bias}, y);
 }
 
 }  // namespace
@@ -66,7 +58,7 @@ void run_linear_dx_add(OpContext& ctx, const step::Op& op) {
     const T *dy = ctx.at<T>(op[linear_dx_add::kDy]), *w = ctx.at<T>(op[linear_dx_add::kWeight]);
     T* dx = ctx.at<T>(op[linear_dx_add::kDx]);
     if constexpr (std::is_same_v<T, float>)
-      product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, true, dx, [](Range, Range) {});
+      product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, {dx}, dx);
     else
       bf16_product(ctx, m, k, n, {dy, n, false}, {w, k, true}, {dx, k, nullptr, dx});
   });

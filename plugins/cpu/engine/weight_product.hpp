@@ -55,23 +55,22 @@ void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_
 /// Packs w into the shared workspace, in parallel. Returns the width of the panels.
 std::uint64_t pack_weight(OpContext& ctx, Right side, std::uint64_t n, std::uint64_t k, const float* w);
 
-/// C[m,n] = A[m,k] B, or += if `add`. before(rows, cols) runs on each tile first and may initialise C.
-template <class Before>
-void product_with_weight(OpContext& ctx, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k,
-                         const float* a, const float* w, bool add, float* c, Before&& before) {
+/// C[m,n] = A[m,k] B (+ addends).
+inline void product_with_weight(OpContext& ctx, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k,
+                                const float* a, const float* w, const Addends& add, float* c) {
   const bool t = side == Right::kTransposed;
-  const TileHook hook = {[](void* f, Range rows, Range cols) {
-                           (*static_cast<std::remove_reference_t<Before>*>(f))(rows, cols);
-                         },
-                         const_cast<void*>(static_cast<const void*>(std::addressof(before)))};
-  if (ctx.bf16) return bf16_product(ctx, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c, hook);
+  auto start = [&](Range rows, Range cols) { start_tile(ctx.kernels, add, n, rows, cols, c); };
+  if (ctx.bf16)
+    return bf16_product(
+        ctx, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add.any(), c,
+        {[](void* f, Range rows, Range cols) { (*static_cast<decltype(start)*>(f))(rows, cols); }, &start});
   if (!small_weight(n, k)) {
-    if (ctx.own_products) return large_product(ctx, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c, hook);
+    if (ctx.own_products) return large_product(ctx, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c);
     const Grid g = large_grid(m, n);
     ctx.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
       const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
-      before(rows, cols);
-      blas_tile(side, rows, cols, n, k, a, w, add, c);
+      start(rows, cols);
+      blas_tile(side, rows, cols, n, k, a, w, add.any(), c);
     });
     return;
   }
@@ -81,13 +80,14 @@ void product_with_weight(OpContext& ctx, Right side, std::uint64_t m, std::uint6
   const float* packed = ctx.shared_workspace();
   ctx.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t worker) {
     const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
-    before(rows, cols);
+    start(rows, cols);
     const float* left = a + rows.begin * k;
     float* to = c + rows.begin * n;
     if (in_place)
-      ctx.kernels.product(rows.size(), n, k, left, k, false, w, n, add, to, n, ctx.worker_workspace(worker));
+      ctx.kernels.product(rows.size(), n, k, left, k, false, w, n, add.any(), to, n,
+                          ctx.worker_workspace(worker));
     else
-      ctx.kernels.product_packed(rows.size(), n, k, left, k, packed, k, width, add, to, n);
+      ctx.kernels.product_packed(rows.size(), n, k, left, k, packed, k, width, add.any(), to, n);
   });
 }
 
@@ -117,7 +117,7 @@ void row_product(OpContext& ctx, std::uint64_t n, std::uint64_t k, const T* x, c
 /// dx[m,k] = dy[m,n] w[n,k]
 inline void input_gradient(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* dy,
                            const float* w, float* dx) {
-  product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, false, dx, [](Range, Range) {});
+  product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, {}, dx);
 }
 inline void input_gradient(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const Bf16* dy,
                            const Bf16* w, Bf16* dx) {
@@ -144,7 +144,7 @@ void weight_gradient(OpContext& ctx, std::uint64_t n, std::uint64_t k, std::uint
   if (ctx.own_products && !small_weight(n, k)) {
     const auto call = [](void* f, std::uint32_t i) { (*static_cast<std::remove_reference_t<More>*>(f))(i); };
     return large_product(
-        ctx, n, k, tokens, {dy, n, true}, {x, k, true}, !overwrite, grad, {},
+        ctx, n, k, tokens, {dy, n, true}, {x, k, true}, {overwrite ? nullptr : grad}, grad,
         {more, call, const_cast<void*>(static_cast<const void*>(std::addressof(more_task)))});
   }
   const GradientSplit split = gradient_split(n, k, tokens);

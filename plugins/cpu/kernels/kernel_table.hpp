@@ -70,10 +70,15 @@ inline constexpr std::uint64_t kProductWork = 2 * kProductInner * (kProductSide 
 inline constexpr std::uint64_t kLargeInner = 384, kLargeColumns = 384, kLargeGroup = 48;
 /// Rows and columns of a tile of C are multiples of these: whole register tiles of every instruction set.
 inline constexpr std::uint64_t kLargeRowStep = 12, kLargeColumnStep = 32;
-/// Floats behind the packed rows, which vectors of the last row may overwrite.
-inline constexpr std::uint64_t kLargeSlack = 16;
 inline constexpr std::uint64_t kLargePanels = kLargeInner * kLargeColumns;
-inline constexpr std::uint64_t kLargeStrips = kLargeInner * kLargeGroup + kLargeSlack;
+inline constexpr std::uint64_t kLargeStrips = kLargeInner * kLargeGroup;
+
+/// Rows of an operand that will be packed after a large product, which fetches their cache lines into the L2
+/// cache as long as it has time: `rows` rows in memory of `floats` elements, `ld` floats apart.
+struct LargeAhead {
+  const float* at = nullptr;
+  std::uint64_t rows = 0, floats = 0, ld = 0;
+};
 
 /// A bfloat16: the upper half of an f32.
 using Bf16 = std::uint16_t;
@@ -102,6 +107,11 @@ struct RowKernels {
   // -log softmax(row)[target]; with `gradient` row becomes (softmax - onehot) * scale, else it is
   // unchanged.
   double (*cross_entropy)(std::uint64_t n, T* row, std::int32_t target, float scale, bool gradient);
+  // cross_entropy() of a row of which other ranks have the rest. top: the maximum; returns the sum of exp(row
+  // - top); row is undefined afterwards.
+  float (*row_sum_exp)(std::uint64_t n, T* row, float* top);
+  // row = exp(row - top) * factor
+  void (*scaled_exp)(std::uint64_t n, T* row, float top, float factor);
   // dst[n] += sum over rows of src[rows, n] with ld
   void (*column_sums)(std::uint64_t rows, std::uint64_t n, const T* src, std::uint64_t ld, float* dst);
   // dst[n] += src[n]
@@ -141,12 +151,6 @@ struct Kernels : RowKernels<float> {
   // masked.
   void (*softmax_bwd_tile)(const AttentionTile& t, float* s, float* dp, const float* lse,
                            std::uint64_t lse_ld, const float* delta);
-  // cross_entropy() of a row of which other ranks have the rest. top: the maximum; returns the sum of exp(row
-  // - top); row is undefined afterwards.
-  float (*row_sum_exp)(std::uint64_t n, float* row, float* top);
-  // row = exp(row - top) * factor
-  void (*scaled_exp)(std::uint64_t n, float* row, float top, float factor);
-
   // dst[r] += src (broadcast over rows); dst[rows, n] with ld
   void (*add_bias)(std::uint64_t rows, std::uint64_t n, const float* src, float* dst, std::uint64_t ld);
   // Sum of squares in double.
@@ -189,13 +193,18 @@ struct Kernels : RowKernels<float> {
   // panels: kLargePanels floats.
   void (*large_pack)(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, bool inner_is_row,
                      float* panels);
-  // C[m,n] = A[m,k] times packed panels (+ C if add); A is a[k,m] if inner_is_row. strips: kLargeStrips
-  // floats.
+  // C[m,n] = A[m,k] times packed panels (+ addend[m,n]); A is a[k,m] if inner_is_row. addend: null, C itself,
+  // or another matrix with rows of ld_addend, 0 for a row that is added to every row. strips: kLargeStrips
+  // floats. next_left, next_right: what the caller will pack next.
   void (*large_product)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
-                        bool inner_is_row, const float* panels, bool add, float* c, std::uint64_t ldc,
-                        float* strips);
+                        bool inner_is_row, const float* panels, const float* addend, std::uint64_t ld_addend,
+                        float* c, std::uint64_t ldc, float* strips, const LargeAhead& next_left,
+                        const LargeAhead& next_right);
   // Runs FMAs on registers and returns their FLOPs: the peak of a core. *use receives their sum.
   double (*fma_loop)(std::uint64_t rounds, float* use);
+  // The same of register tiles of large products, with operands in the L1 cache: the bound of products at the
+  // clock at which they run, which can be lower.
+  double (*tile_loop)(std::uint64_t rounds, float* use);
 
   // out[i] = table[code i] * scale of its block of 64 elements; code 2i is in the high half of codes[i]. n
   // elements from the start of a block; table has 16 values, scales one per block.

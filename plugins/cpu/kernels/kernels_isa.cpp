@@ -36,10 +36,10 @@ namespace TRAINHOST_KERNEL_SET {
 #include "plugins/cpu/kernels/bf16_by_f32.hpp"  // uses small_product.hpp
 
 // Of the templates the one whose arguments have the type of the table is chosen.
-#define TH_ROW_KERNELS                                                                                 \
-  {                                                                                                    \
-    rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd, row_dots, cross_entropy, column_sums, add, gemv, \
-        adapted_squares, dora, dora_bwd                                                                \
+#define TH_ROW_KERNELS                                                                                  \
+  {                                                                                                     \
+    rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd, row_dots, cross_entropy, row_sum_exp, scaled_exp, \
+        column_sums, add, gemv, adapted_squares, dora, dora_bwd                                         \
   }
 extern const Kernels table;
 const Kernels table = {
@@ -54,8 +54,6 @@ const Kernels table = {
     softmax_tile,
     softmax_finish,
     softmax_bwd_tile,
-    row_sum_exp,
-    scaled_exp,
     add_bias,
     sum_squares,
     dots,
@@ -71,6 +69,7 @@ const Kernels table = {
     large_pack,
     large_product,
     fma_loop,
+    tile_loop,
     dequantize_nf4,
     adamw,
     sgd,

@@ -182,14 +182,16 @@ static double cross_entropy(std::uint64_t n, T* row, std::int32_t target, float 
   return log(static_cast<double>(total)) + (static_cast<double>(top) - static_cast<double>(at_target));
 }
 
-static float row_sum_exp(std::uint64_t n, float* row, float* top) {
+template <class T>
+static float row_sum_exp(std::uint64_t n, T* row, float* top) {
   *top = row_max(row, n);
-  return exp_row(row, n, 1.0f, *top);
+  return exp_and_sum(row, n, *top);
 }
 
 static void scaled_exp(std::uint64_t n, float* row, float top, float factor) {
   exp_row(row, n, 1.0f, top);
-  std::uint64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) store(row + j, load(row + j) * factor);
-  for (; j < n; ++j) row[j] *= factor;
+  scale_exp(row, n, factor, top);
+}
+static void scaled_exp(std::uint64_t n, Bf16* row, float top, float factor) {
+  scale_exp(row, n, factor, top);
 }

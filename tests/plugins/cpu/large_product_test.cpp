@@ -34,7 +34,7 @@ Vec large_result(OneOp& one, const ProductShape& s, const Vec& a, const Vec& b, 
                  cb = one.buffer(s.m, s.n, before);
   cpu::OpContext& e = one.context();
   cpu::large_product(e, s.m, s.n, s.k, {e.f32(ab), ta ? s.m : s.k, ta}, {e.f32(bb), tb ? s.n : s.k, tb},
-                     !before.empty(), e.f32(cb));
+                     {before.empty() ? nullptr : e.f32(cb)}, e.f32(cb));
   return one.values(cb);
 }
 
@@ -99,17 +99,11 @@ BOOST_AUTO_TEST_CASE(a_large_weight_and_its_gradient_agree_with_openblas) {
         cpu::OpContext& e = one.context();
         e.own_products = own;
         const BufferId xb = one.buffer(m, k, x), wb = one.buffer(n, k, w), yb = one.buffer(m, n),
-                       db = one.buffer(m, k), gb = one.buffer(n, k, g);
+                       db = one.buffer(m, k), gb = one.buffer(n, k, g), sb = one.buffer(m, n, start);
         const float *from = e.f32(xb), *weight = e.f32(wb);
         float* to = e.f32(yb);
-        cpu::product_with_weight(e, cpu::Right::kTransposed, m, n, k, from, weight, true, to,
-                                 [&](cpu::Range rows, cpu::Range cols) {
-                                   for (std::uint64_t r = rows.begin; r < rows.end; ++r)
-                                     for (std::uint64_t c = cols.begin; c < cols.end; ++c)
-                                       to[r * n + c] = static_cast<float>(start[r * n + c]);
-                                 });
-        cpu::product_with_weight(e, cpu::Right::kPlain, m, k, n, to, weight, false, e.f32(db),
-                                 [](cpu::Range, cpu::Range) {});
+        cpu::product_with_weight(e, cpu::Right::kTransposed, m, n, k, from, weight, {e.f32(sb)}, to);
+        cpu::product_with_weight(e, cpu::Right::kPlain, m, k, n, to, weight, {}, e.f32(db));
         std::atomic<std::uint32_t> tasks = 0;
         cpu::weight_gradient(e, n, k, m, to, from, false, e.f32(gb), 5,
                              [&](std::uint32_t i) { tasks += 1u << i; });
@@ -120,6 +114,40 @@ BOOST_AUTO_TEST_CASE(a_large_weight_and_its_gradient_agree_with_openblas) {
       BOOST_TEST(distance(dw[1], dw[0]) <= 5e-4);
       BOOST_TEST((extra[0] == 31u && extra[1] == 31u), "additional tasks run once each");
     }
+}
+
+// Residual and bias are added where the sums are stored, both are added before. Several blocks of inner
+// elements and of columns, and tiles that are not whole.
+BOOST_AUTO_TEST_CASE(addends_give_the_bits_of_a_c_that_starts_with_them) {
+  const ProductShape s{205, 810, 800};
+  const Vec a = random_vec(s.m * s.k, 1), b = random_vec(s.n * s.k, 2), residual = random_vec(s.m * s.n, 3),
+            bias = random_vec(s.n, 4);
+  for (const cpu::Kernels* t : all_kernels())
+    for (const bool with_residual : {false, true})
+      for (const bool with_bias : {false, true}) BOOST_TEST_CONTEXT(t->name) {
+          Vec got[2];
+          for (const bool fused : {false, true}) {
+            OneOp one(*t, 3);
+            one.prepare();
+            cpu::OpContext& e = one.context();
+            const BufferId ab = one.buffer(s.m, s.k, a), wb = one.buffer(s.n, s.k, b),
+                           rb = one.buffer(s.m, s.n, residual), bb = one.buffer(1, s.n, bias),
+                           cb = one.buffer(s.m, s.n);
+            float* const c = e.f32(cb);
+            const cpu::Addends add{with_residual ? e.f32(rb) : nullptr, with_bias ? e.f32(bb) : nullptr};
+            if (!fused) cpu::start_tile(*t, add, s.n, {0, s.m}, {0, s.n}, c);
+            cpu::large_product(e, s.m, s.n, s.k, {e.f32(ab), s.k, false}, {e.f32(wb), s.k, false},
+                               fused       ? add
+                               : add.any() ? cpu::Addends{c}
+                                           : cpu::Addends{},
+                               c);
+            got[fused] = one.values(cb);
+          }
+          BOOST_TEST((got[0] == got[1]), "residual " << with_residual << ", bias " << with_bias);
+          const Vec want =
+              reference::linear(a, b, with_bias ? bias : Vec{}, with_residual ? residual : Vec{}, s.n, s.k);
+          BOOST_TEST(distance(got[1], want) <= 5e-5);
+        }
 }
 
 BOOST_AUTO_TEST_CASE(the_environment_selects_the_products) {
@@ -137,15 +165,22 @@ BOOST_AUTO_TEST_CASE(the_environment_selects_the_products) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_peak_is_that_of_the_instruction_set) {
+BOOST_AUTO_TEST_CASE(the_peaks_are_those_of_the_instruction_set) {
   for (const cpu::Kernels* t : all_kernels()) {
+    const std::string name = t->name;
     float sum = 0;
-    const double flops = t->fma_loop(1000, &sum);
-    BOOST_TEST(flops == 10.0 * 2 * 1000 *
-                            (std::string(t->name) == "avx512" ? 16
-                             : t->name == std::string("avx2") ? 8
-                                                              : 4));
+    // Chains of FMAs x lanes; rows x columns of a register tile.
+    BOOST_TEST(t->fma_loop(1000, &sum) == 2.0 * 1000 *
+                                              (name == "avx512" ? 24 * 16
+                                               : name == "avx2" ? 12 * 8
+                                                                : 12 * 4));
     BOOST_TEST(std::isfinite(sum));
+    BOOST_TEST(t->tile_loop(10, &sum) == 2.0 * 10 * 192 *
+                                             (name == "avx512" ? 12 * 32
+                                              : name == "avx2" ? 6 * 16
+                                                               : 4 * 8));
+    BOOST_TEST(std::isfinite(sum));
+    BOOST_TEST(sum != 0.0f);
   }
 }
 
