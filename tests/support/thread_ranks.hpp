@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/base/bf16.hpp"
 #include "core/base/collectives.hpp"
 #include "core/base/types.hpp"
 #include "trainhost/communicator.h"
@@ -122,6 +123,8 @@ class ThreadRanks {
       // Piece r is added up for rank r.
       if ((c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER) && c.dtype == TH_DT_F64)
         add<double>(all, r, begin, end);
+      else if ((c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER) && c.dtype == TH_DT_BF16)
+        add_bf16(all, r, begin, end);
       else if (c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER)
         add<float>(all, r, begin, end);
       if (c.kind == TH_BROADCAST && r != c.root) std::memcpy(c.data, all[c.root]->data, bytes(c.count));
@@ -145,6 +148,15 @@ class ThreadRanks {
       T sum = 0;
       for (const th_collective* c : all) sum += static_cast<const T*>(c->data)[i];
       static_cast<T*>(all[rank]->data)[i] = sum;
+    }
+  }
+  /// In f32, rounded once.
+  static void add_bf16(const std::vector<const th_collective*>& all, std::uint32_t rank, std::uint64_t begin,
+                       std::uint64_t end) {
+    for (std::uint64_t i = begin; i < end; ++i) {
+      float sum = 0;
+      for (const th_collective* c : all) sum += f32_from_bf16(static_cast<const std::uint16_t*>(c->data)[i]);
+      static_cast<std::uint16_t*>(all[rank]->data)[i] = bf16_from_f32(sum);
     }
   }
 

@@ -26,7 +26,7 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
 }  // namespace
 
 bool stores_bf16(const RunSpec& r) {
-  return r.weight == DType::kBF16 && r.mode != RunMode::kInference && r.parallel.tensor == 1;
+  return r.weight == DType::kBF16 && r.mode != RunMode::kInference;
 }
 
 TrainerTraits traits_of(const ModelSpec& whole, const RunSpec& run, std::uint32_t threads) {

@@ -11,13 +11,12 @@ namespace trainhost::cpu {
 inline constexpr const char* kId = "cpu";
 inline constexpr const char* kVersion = "0.1.0";
 
-/// True if weights and activations of the run are stored in bf16: a bf16 run that trains and is not
-/// tensor-parallel. Other bf16 runs (tensor parallelism, inference) store f32 and round the operands of
-/// products.
+/// True if weights and activations of the run are stored in bf16: a bf16 run that trains. Inference in bf16
+/// stores f32 and rounds the operands of products.
 bool stores_bf16(const RunSpec& run);
 
 /// Traits for a run: arena alignment, head chunk, attention tiles, slots, workspace. threads = 0:
-/// default_threads() of cpu_quota.hpp.
+/// default_threads() of core/process/cpu_quota.hpp.
 TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 
 /// Throws abi::StatusError (TH_E_UNSUPPORTED) for number types other than f32 and bf16, and several

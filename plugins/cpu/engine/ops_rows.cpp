@@ -74,17 +74,36 @@ void run_embed_bwd(OpContext& ctx, const step::Op& op) {
   ctx.by_storage([&](auto stored) { embed_bwd_rows<decltype(stored)>(ctx, op); });
 }
 
-/// TP ranks store f32.
-void run_take_rows(OpContext& ctx, const step::Op& op) {
+// y = sum (+ residual), n elements.
+static void add_residual(OpContext& ctx, std::uint64_t n, const float* sum, const float* residual, float* y) {
+  std::memcpy(y, sum, n * sizeof(float));
+  if (residual) ctx.kernels.add(n, residual, y);
+}
+static void add_residual(OpContext& ctx, std::uint64_t n, const Bf16* sum, const Bf16* residual, Bf16* y) {
+  constexpr std::uint64_t kTogether = 256;
+  float wide[kTogether];
+  for (std::uint64_t i = 0; i < n; i += kTogether) {
+    const std::uint64_t count = std::min(kTogether, n - i);
+    ctx.kernels.widen(count, sum + i, wide);
+    ctx.kernels.store_sums(1, count, wide, count, 1.0f, nullptr, residual ? residual + i : nullptr, y + i,
+                           count);
+  }
+}
+
+template <class T>
+static void take_own_rows(OpContext& ctx, const step::Op& op) {
   const std::uint64_t h = ctx.buffer(op[take_rows::kY]).cols, own = op.rows;
-  const float *sum = ctx.f32(op[take_rows::kSum]) + ctx.tensor_rank() * own * h,
-              *residual = ctx.f32(op[take_rows::kResidual]);
-  float* y = ctx.f32(op[take_rows::kY]);
+  const T *sum = ctx.at<T>(op[take_rows::kSum]) + ctx.tensor_rank() * own * h,
+          *residual = ctx.at<T>(op[take_rows::kResidual]);
+  T* y = ctx.at<T>(op[take_rows::kY]);
   ctx.over_rows(own, h, [&](std::uint64_t first, std::uint64_t rows) {
-    const std::uint64_t at = first * h, n = rows * h;
-    std::memcpy(y + at, sum + at, n * sizeof(float));
-    if (residual) ctx.kernels.add(n, residual + at, y + at);
+    const std::uint64_t at = first * h;
+    add_residual(ctx, rows * h, sum + at, residual ? residual + at : nullptr, y + at);
   });
+}
+
+void run_take_rows(OpContext& ctx, const step::Op& op) {
+  ctx.by_storage([&](auto stored) { take_own_rows<decltype(stored)>(ctx, op); });
 }
 
 template <class T>
