@@ -30,7 +30,7 @@ void read_model(const Entries& entries, Job& job) {
   // The job names the file; core/model reads its fields.
   Entry file = entries.front();
   file.key = "config.json";
-  job.set(kModel, fs::absolute(file.key_where.file).string(), file);
+  job.set(kConfigFile, fs::absolute(file.key_where.file).string(), file);
 }
 
 /// "per-device-batch" as argparse stores it; options of Megatron-LM keep their dashes.

@@ -55,14 +55,19 @@ class Finish {
 
   /// The preset or the config.json of what the files name.
   void model() {
-    // First the command line, then the name in a file, then fields of the model in a file (Megatron-LM).
-    const Given* named = job_.find(kModel);
-    if (job_.find("model.preset") || job_.find("model.config")) {
-      job_.erase_if(
-          [](const std::string& key) {  // an option names the model: fields of the files do not count
-            return key.starts_with("model.") && key != "model.preset" && key != "model.config";
-          });
+    // First the command line, then a config.json, then the name in a file, then fields of the model in a file
+    // (Megatron-LM).
+    const Given *named = job_.find(kModel), *config = job_.find(kConfigFile);
+    const bool option = job_.find("model.preset") || job_.find("model.config");
+    if (option || config)
+      job_.erase_if([](const std::string& key) {  // fields of the model in the files do not count
+        return key.starts_with("model.") && key != "model.preset" && key != "model.config";
+      });
+    if (option) {
       if (const Given* preset = job_.find("model.preset")) set_stored_type(*preset);
+    } else if (config) {
+      job_.set_default("model.config", config->value, *config);
+      if (named) set_stored_type(*named);
     } else if (named) {
       set_model(*named);
     } else if (const Given* other = job_.find(kOtherModel)) {
@@ -77,7 +82,7 @@ class Finish {
     } else {
       ask("no file names a known model", "add --model=PRESET or --model=config.json");
     }
-    job_.erase(kModel);
+    job_.erase(kModel), job_.erase(kConfigFile);
   }
 
   /// Paged moments need no device memory where they are replayed: AdamW of the Trainer without sharding.
@@ -349,10 +354,20 @@ FileSettings read_files(const std::vector<std::string>& arguments,
   return JobFiles(arguments).settings(options);
 }
 
+std::shared_ptr<const Job> JobFiles::read_beside(const std::set<std::string>& options) const {
+  const std::lock_guard guard(lock_);
+  std::shared_ptr<const Job>& known = read_[options];
+  if (known) return known;
+  auto job = std::make_shared<Job>();
+  job->options = options;
+  for (const File& f : files_) f.kind->read(f.entries, *job);
+  return known = std::move(job);
+}
+
 FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) const {
-  Job job;
-  for (const runfile::Override& o : options) job.options.insert(o.key);
-  for (const File& f : files_) f.kind->read(f.entries, job);
+  std::set<std::string> keys;
+  for (const runfile::Override& o : options) keys.insert(o.key);
+  Job job = *read_beside(keys);
 
   // Options come after the files, so that they win, and before Finish, which derives the rest from them.
   for (const runfile::Override& o : options) job.replace(o);

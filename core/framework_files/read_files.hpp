@@ -1,6 +1,10 @@
 // `trainhost plan --from FILE...`: configuration files of other frameworks as settings of a run file. Several
 // files describe one job: TrainingArguments and the JSON of DeepSpeed. The files are read, never executed.
 #pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +23,7 @@ struct FileSettings {
 };
 
 struct File;
+class Job;
 
 /// The files of one job, read once: planners ask for the same job with many options.
 class JobFiles {
@@ -36,7 +41,12 @@ class JobFiles {
   FileSettings settings(const std::vector<runfile::Override>& options) const;
 
  private:
+  /// What the files say beside options for these keys.
+  std::shared_ptr<const Job> read_beside(const std::set<std::string>& options) const;
+
   std::vector<File> files_;
+  mutable std::mutex lock_;
+  mutable std::map<std::set<std::string>, std::shared_ptr<const Job>> read_;  // by keys of the options
 };
 
 /// JobFiles(files).settings(options).

@@ -3,37 +3,18 @@ page is built by hand, with tools/web/build, because that takes minutes; the tes
   web_planner_test.py BUILD SOURCE [CASES [FOLDER FOR SCREENSHOTS]]"""
 import json
 import pathlib
-import random
 import subprocess
 import sys
 import tempfile
 
 from browser import Browser, find_chromium
 from page_checks import faults
+from plan_cases import random_cases
 
 BUILD, SOURCE = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 CASES = int(sys.argv[3]) if len(sys.argv) > 3 else 12
 PICTURES = sys.argv[4] if len(sys.argv) > 4 else None
 PAGE = SOURCE / "build-web/page/index.html"
-
-
-def random_case(r, models, devices):
-    choose = r.choice
-    settings = {"data.seq_len": choose([256, 1000, 2048, 4096, 8192]), "train.micro_batch": choose([1, 2, 3, 8])}
-    for key, values in {"train.precision": ["fp32", "bf16"], "train.grad_accum": [1, 4], "parallel.tensor": [2, 4],
-                        "train.recompute": ["none", "selective", "full", "auto"], "parallel.pipeline": [2],
-                        "optimizer.name": ["adamw", "sgd", "adafactor", "adamw8bit"], "parallel.data": [4],
-                        "parallel.zero": [1, 2, 3], "plan.attention": ["flash", "materialised"],
-                        "plan.cross_entropy": ["fused", "plain"]}.items():
-        if r.random() < 0.35:
-            settings[key] = choose(values)
-    if r.random() < 0.3:
-        settings["lora.rank"] = choose([8, 16])
-        if r.random() < 0.5:
-            settings["lora.base"] = "nf4"
-    return {"model": choose(models), "device": choose(devices), "safe": r.random() < 0.2,
-            "for": choose(["", "", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan"]),
-            "set": [f"{k}={v}" for k, v in settings.items()]}
 
 
 def words_of(case):
@@ -49,16 +30,8 @@ def ask_program(*words):
     return subprocess.run([BUILD / "bin/trainhost", "plan", "-q", "--json", *words], capture_output=True, text=True)
 
 
-def listed(what):
-    out = subprocess.run([BUILD / "bin/trainhost", what, "--json"], capture_output=True, text=True, check=True).stdout
-    return [x["name"] for x in json.loads(out)[what]]
-
-
 def same_answers(page):
-    # Models of a size that both answer in less than a second.
-    models = [m for m in listed("models") if not any(w in m for w in ("405b", "671b", "235b", "30b", "236b"))]
-    r = random.Random(1)
-    cases = [random_case(r, models, [d for d in listed("devices") if not d.startswith("xeon")]) for _ in range(CASES)]
+    cases = random_cases(BUILD, CASES)
     refused, times = 0, []
     for case in cases:
         answer = page.evaluate("(() => { const begin = performance.now(), a = ask(%s); "
@@ -118,6 +91,103 @@ def pasted(page):
         print(f"{name}: exit code {program.returncode}")
 
 
+TRAINER = {"output_dir": "out", "model_name_or_path": "meta-llama/Meta-Llama-3-8B", "per_device_train_batch_size": 2,
+           "gradient_accumulation_steps": 8, "max_length": 4096, "bf16": True, "gradient_checkpointing": True}
+AXOLOTL = "base_model: %s\nsequence_len: 2048\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\nbf16: true\n"
+ZERO = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}
+ACCELERATE = ("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"
+              "fsdp_config:\n  fsdp_version: 2\n")
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,
+          "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 4000}
+# Names and texts of the files of one job; which of them the command is given, where it is not all of them.
+JOBS = (
+    ({"args.json": {**TRAINER, "deepspeed": "configs/zero3.json"}, "zero3.json": ZERO}, None),
+    ({"args.json": TRAINER, "accelerate.yaml": ACCELERATE}, None),
+    ({"job.yaml": AXOLOTL % "NousResearch/Llama-3.1-8B" + "deepspeed: configs/ds.json\n", "ds.json": ZERO}, None),
+    ({"job.yaml": AXOLOTL % "acme/unknown-9b", "config.json": CONFIG}, None),
+    ({"args.json": {**TRAINER, "fsdp": "full_shard auto_wrap", "fsdp_config": "fsdp.json"},
+      "fsdp.json": {"version": 2, "activation_checkpointing": True}}, ["args.json"]),
+)
+
+
+def enter(page, files, source="from", device="h100-80gb"):
+    """Types the files into the form, named or not."""
+    state = {"source": source, "device": device, "more": "parallel.data=8"}
+    for i, (name, text) in enumerate(files.items()):
+        number = str(i + 1) if i else ""
+        state["file" + number] = name
+        state["text" + number] = text if isinstance(text, str) else json.dumps(text)
+    page.evaluate("location.hash = '#' + new URLSearchParams(%s); loadState(); update()" % json.dumps(state))
+    return page.evaluate("last")
+
+
+def choose(page, files, by="choose"):
+    """Chooses or drops files of the disk."""
+    page.evaluate("""(async () => { const d = new DataTransfer();
+      for (const [name, text] of %s) d.items.add(new File([text], name));
+      if ('%s' === 'drop') return dispatchEvent(new DragEvent('drop', {dataTransfer: d, bubbles: true, cancelable: true}));
+      $('choose').files = d.files; $('choose').dispatchEvent(new Event('change')); })()""" % (json.dumps(files), by))
+
+
+def several_files(page):
+    """Several files of one job: the answer of the command for them, however they were entered; clear errors."""
+    for files, given in JOBS:
+        answer = enter(page, files)
+        with tempfile.TemporaryDirectory() as d:
+            for name, text in files.items():
+                for path in (name, "configs/" + name):
+                    (pathlib.Path(d) / path).parent.mkdir(exist_ok=True)
+                    (pathlib.Path(d) / path).write_text(text if isinstance(text, str) else json.dumps(text))
+            program = subprocess.run([BUILD / "bin/trainhost", "plan", "-q", "--json", "--device=h100-80gb", "--set",
+                                      "parallel.data=8", "--from", *(given or files)], capture_output=True, text=True, cwd=d)
+        assert program.returncode == answer["code"], (list(files), answer.get("error"), program.stderr)
+        assert json.loads(program.stdout)["estimates"] == json.loads(answer["plan"])["estimates"], list(files)
+        before = page.evaluate("last.plan")
+        page.evaluate("loadState(); update()")  # as another page with this address
+        assert page.evaluate("last.plan") == before, list(files)
+        print(f"{' '.join(files)}: exit code {program.returncode}")
+
+    # Without names they are told by their texts; a file that was removed is not found any more.
+    unnamed = enter(page, {"": json.dumps(TRAINER)}, device="h100-80gb")
+    assert "error" not in unnamed, unnamed
+    job = AXOLOTL % "NousResearch/Llama-3.1-8B" + "deepspeed: configs/ds.json\n"
+    assert "no such file" in enter(page, {"job.yaml": job})["error"]
+    page.evaluate("$('add-file').click()")
+    assert page.evaluate("document.activeElement.name") == "file2", page.evaluate("document.activeElement.outerHTML")
+    page.evaluate("field('file2').value = 'ds.json'; field('text2').value = %s; update()" % json.dumps(json.dumps(ZERO)))
+    assert "error" not in page.evaluate("last"), page.evaluate("last.error")
+    found = faults(page, PICTURES, "planner-files")
+    assert not found, found
+    page.evaluate("document.querySelectorAll('.remove')[1].click()")
+    assert "no such file" in page.evaluate("last.error || ''"), page.evaluate("last.command")
+    assert page.evaluate("document.activeElement.name") == "file", "focus is lost"
+    assert not page.evaluate("location.hash").count("text2"), page.evaluate("location.hash")
+
+    # Chosen or dropped; what is no configuration file is refused with its name.
+    for by in ("choose", "drop"):
+        page.evaluate("location.hash = ''; loadState(); update()")
+        choose(page, [["args.json", json.dumps({**TRAINER, "deepspeed": "configs/zero3.json"})], ["zero3.json", json.dumps(ZERO)]], by)
+        assert page.wait("field('source').value === 'from' && (last.error || '').includes('parallel.data')"), by
+        assert page.evaluate("groups().length") == 2, by
+    choose(page, [["zero3.json", json.dumps({**ZERO, "zero_optimization": {"stage": 2}})]])
+    assert page.wait("groups().length === 2 && textField(groups()[1]).value.includes('\"stage\": 2')")
+    choose(page, [["model.bin", "\0\1"], ["empty.yaml", ""], ["large.json", "x" * (1 << 20) + "x"]])
+    assert page.wait("$('file-fault').textContent !== ''")
+    said = page.evaluate("$('file-fault').textContent")
+    assert "model.bin is not a text file." in said and "empty.yaml is empty." in said and "large.json has 1.0 MiB" in said, said
+    twice = enter(page, {"a.yaml": job, "b.json": ZERO})
+    page.evaluate("field('file2').value = 'a.yaml'; update()")
+    assert page.evaluate("last.error") == "Two files have the name a.yaml: change one of them.", twice
+    page.evaluate("location.hash = '#source=from'; loadState(); update()")
+    assert page.evaluate("last.error").startswith("Paste a file") and page.evaluate("$('answer').className") == "", "prompt"
+    # A run file and the config.json that it names; links of earlier pages have it as `config`.
+    run = '[model]\nconfig = "config.json"\n[train]\nmicro_batch = 4\nsteps = 10\n'
+    a = enter(page, {"run.toml": run, "config.json": CONFIG}, "run")
+    page.evaluate("location.hash = '#' + new URLSearchParams({source: 'run', text: %s, config: %s, more: 'parallel.data=8'}); "
+                  "loadState(); update()" % (json.dumps(run), json.dumps(json.dumps(CONFIG))))
+    assert "error" not in a and page.evaluate("last.plan") == a["plan"], a.get("error")
+
+
 def used(page):
     """A change is answered, is in the address, and nothing is requested."""
     page.open(f"file://{PAGE}")
@@ -147,5 +217,7 @@ with Browser(find_chromium()) as page, tempfile.TemporaryDirectory() as tmp:
     filled_in(page, pathlib.Path(tmp))
     page.open(f"file://{PAGE}")
     pasted(page)
+    page.open(f"file://{PAGE}")
+    several_files(page)
     page.open(f"file://{PAGE}")
     same_answers(page)

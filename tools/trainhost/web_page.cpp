@@ -75,12 +75,13 @@ std::string state_of(const PlanArguments& a) {
   const bool model_alone =
       !a.common.model.empty() && a.common.from.empty() && !fs::is_directory(a.common.model, failed);
   if (!model_alone) {
-    // A file that the run names is a second text of the page.
+    // A file that the run names is a second one of the page.
     std::string run = runfile::without_defaults(c.resolved());
     constexpr std::string_view kConfig = "\nconfig = \"";
     if (const std::size_t at = run.find(kConfig); at != std::string::npos) {
       const std::size_t begin = at + kConfig.size(), end = run.find('"', begin);
-      s.set("config", content_of(run.substr(begin, end - begin)));
+      s.set("file2", "config.json");
+      s.set("text2", content_of(run.substr(begin, end - begin)));
       run.replace(begin, end - begin, "config.json");
     }
     s.set("source", "run");

@@ -3,9 +3,11 @@
 #include <emscripten/emscripten.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "core/base/json_value.hpp"
+#include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
 #include "core/report/html_style.hpp"
@@ -14,38 +16,12 @@
 #include "core/runfile/schema.hpp"
 #include "tools/trainhost/planned_results.hpp"
 #include "tools/trainhost/run_setup.hpp"
+#include "tools/web/plan_request.hpp"
 
 namespace trainhost::web {
 namespace {
 
 using Json = JsonValue;
-
-std::vector<std::string> texts(const Json& request, const char* key) {
-  std::vector<std::string> out;
-  if (const Json* list = request.find(key))
-    for (const Json& v : list->elements) out.push_back(v.string);
-  return out;
-}
-
-bool flag(const Json& request, const char* key) {
-  const Json* v = request.find(key);
-  return v && v->boolean;
-}
-
-cli::PlanArguments arguments_of(const Json& request) {
-  cli::PlanArguments a;
-  a.common.json = a.common.quiet = true;  // with the timeline; nothing is printed
-  a.common.model = request.text_of("model");
-  a.common.run_file = request.text_of("run_file");
-  a.common.from = texts(request, "from");
-  a.common.settings = texts(request, "set");
-  a.target.device = request.text_of("device");
-  a.target.budget = request.text_of("budget");
-  a.target.framework = request.text_of("for");
-  a.target.safe = flag(request, "safe");
-  a.limits = flag(request, "limits");
-  return a;
-}
 
 /// The command that gives the same answer in a terminal.
 void remember_command(const cli::PlanArguments& a) {
@@ -67,12 +43,29 @@ void remember_command(const cli::PlanArguments& a) {
   cli::remember_command_line(static_cast<int>(argv.size()), argv.data());
 }
 
+/// The files of the request, and none of an earlier one, in the memory of the page.
+void write_files(const Json* files) {
+  static std::vector<std::filesystem::path> written;
+  std::error_code failed;
+  for (const std::filesystem::path& file : written) std::filesystem::remove(file, failed);
+  written.clear();
+  if (!files) return;
+  for (const JsonMember& f : files->members) {
+    const std::filesystem::path file = f.key;
+    if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
+    std::ofstream out(file, std::ios::binary);
+    if (!out)
+      throw usage_error("'" + escaped(f.key, 200) + "' cannot be the name of a file", "give it another name");
+    out << f.value.string;
+    written.push_back(file);
+  }
+}
+
 Json answer(const Json& request) {
-  if (const Json* files = request.find("files"))
-    for (const JsonMember& f : files->members) std::ofstream(f.key, std::ios::binary) << f.value.string;
   const cli::PlanArguments a = arguments_of(request);
   remember_command(a);
   try {
+    write_files(request.find("files"));
     const planning::PlanResult v = cli::plan_of(a);
     Json j = {{"code", v.estimates.front().fits ? 0 : 3}, {"plan", report::plan_json(v) + "\n"}};
     if (flag(request, "html")) {

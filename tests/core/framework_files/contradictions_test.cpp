@@ -104,6 +104,25 @@ BOOST_AUTO_TEST_CASE(a_folder_with_a_config_json_is_a_model) {
   BOOST_TEST(by_key(s).at("model.config") == (folder.path() / "config.json").string() + " @1");
 }
 
+BOOST_AUTO_TEST_CASE(a_config_json_is_the_model_whatever_name_another_file_gives_it) {
+  const Folder folder;
+  const std::string config = (folder.path() / "config.json").string(),
+                    job = (folder.path() / "a.yaml").string(),
+                    megatron = (folder.path() / "args.txt").string();
+  std::ofstream(config) << R"({"model_type": "llama", "hidden_size": 64})";
+  std::ofstream(job) << "base_model: acme/unknown-9b\nsequence_len: 128\nmicro_batch_size: 1\n";
+  BOOST_TEST(by_key(read_files({job, config}, {})).at("model.config") == config + " @1");
+  BOOST_TEST(by_key(read_files({config, job}, {})).at("model.config") == config + " @1");
+  // An option wins over it.
+  BOOST_TEST(by_key(read_files({job, config}, {{"model.preset", "llama-3-8b"}})).count("model.config") == 0u);
+  // Fields of the model in a file give way to it.
+  std::ofstream(megatron) << "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 "
+                             "--seq-length 128 --swiglu\n";
+  const auto keys = by_key(read_files({megatron, config}, {}));
+  BOOST_TEST(keys.at("model.config") == config + " @1");
+  BOOST_TEST(keys.count("model.hidden_size") == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(options_of_the_command_line_replace_what_files_say) {
   const auto s = read_text("a.yaml", "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\n",
                            {{"data.seq_len", "128"}});

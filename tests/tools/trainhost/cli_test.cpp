@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(the_planner_page_is_written_with_the_run_of_the_command_lin
       {"plan", "--web=" + out, tmp.write("r.toml", "[model]\nconfig = \"config.json\"\n").string()}, o);
   BOOST_TEST(r.code == 0, r.err);
   const std::string page = read_file(out);
-  BOOST_TEST(has(page, "config=%7B%22model_type"), page);
+  BOOST_TEST(has(page, "text2=%7B%22model_type"), page);
   BOOST_TEST(has(page, "config%20%3D%20%22config.json%22"), page);
   // No browser: the file is there, and the message says so.
   o.environment = {{"BROWSER", "/no/such/browser"}, {"PATH", ""}, {"TRAINHOST_CACHE", tmp.path().string()}};

@@ -12,28 +12,12 @@ let core, last;
 const field = name => form.elements[name];
 const value = name => field(name).value.trim();
 
-/// The name of a pasted file, which tells its syntax as the name of a file does.
-function nameOf(text) {
-  if (/^\s*\{/.test(text)) return 'job.json';
-  if (/^#!/.test(text) || /^\s*--[a-z]/m.test(text)) return 'job.sh';
-  return /^\s*\[[\w.]+\]\s*(#.*)?$/m.test(text) ? 'job.toml' : 'job.yaml';
-}
-
-/// The request of the form; also what tests send.
+/// The request of the form; also what tests send. Throws Missing where a text is needed.
 function requestOf() {
   const request = {set: [], files: {}, html: true};
-  const text = field('text').value, source = value('source');
+  const source = value('source');
   if (source === 'model') request.model = value('model');
-  const paste = (name, key, as) => {
-    request.files[name] = text;
-    request[key] = as;
-  };
-  if (source === 'config') paste('config.json', 'model', 'config.json');
-  if (source === 'run') {
-    paste('run.toml', 'run_file', 'run.toml');
-    if (value('config')) request.files['config.json'] = field('config').value;
-  }
-  if (source === 'from') paste(nameOf(text), 'from', [nameOf(text)]);
+  else addFiles(request, source);
   request.device = value('device');
   request.budget = value('budget');
   request.for = value('for');
@@ -65,7 +49,7 @@ function ask(request) {
 
 function show(reply) {
   const answer = $('answer');
-  answer.className = reply.error ? 'error' : reply.code === 0 ? 'fits' : 'does-not-fit';
+  answer.className = reply.waits ? '' : reply.error ? 'error' : reply.code === 0 ? 'fits' : 'does-not-fit';
   last = reply;
   $('plan').hidden = Boolean(reply.error);
   $('run-file-box').hidden = Boolean(reply.error);
@@ -87,7 +71,8 @@ function show(reply) {
 }
 
 function showFields() {
-  for (const label of form.querySelectorAll('[data-for]')) label.hidden = !label.dataset.for.split(' ').includes(value('source'));
+  for (const e of form.querySelectorAll('[data-for]')) e.hidden = !e.dataset.for.split(' ').includes(value('source'));
+  showFiles();
   for (const name of ['lora.rank', 'targets']) field(name).parentElement.hidden = !value('adapter');
 }
 
@@ -99,6 +84,7 @@ function saveState() {
 }
 function loadState() {
   const state = new URLSearchParams(location.hash.slice(1));
+  loadFiles(state);
   for (const e of form.elements) if (e.name) e.value = state.has(e.name) ? state.get(e.name) : e.dataset.first;
   // A key that has a field goes there.
   const rest = [];
@@ -118,8 +104,18 @@ function update() {
   showFields();
   saveState();
   const start = performance.now();
-  show(ask(requestOf()));
+  show(reply(requestOf));
   document.body.dataset.milliseconds = (performance.now() - start).toFixed(1);
+}
+
+/// The answer to the request that `make` returns, or what is missing for it.
+function reply(make) {
+  try {
+    return ask(make());
+  } catch (e) {
+    if (e instanceof Missing) return {code: 2, error: e.message, waits: e.waits};
+    throw e;
+  }
 }
 
 function fill(name, values, texts = values) {
@@ -154,6 +150,7 @@ function start(module) {
   fill('for', FRAMEWORKS, ['trainhost', ...FRAMEWORKS.slice(1)]);
   for (const key of ['train.precision', 'train.recompute', 'optimizer.name'])
     fill(key, ['', ...lists.choices[key]], ['usual', ...lists.choices[key]]);
+  startFiles();
   field('model').value = 'llama-3-8b';
   field('device').value = 'h100-80gb';
   for (const e of form.elements) if (e.name) e.dataset.first = e.value;
@@ -165,7 +162,7 @@ function start(module) {
   form.addEventListener('input', update);
   form.addEventListener('submit', e => e.preventDefault());
   addEventListener('hashchange', () => { loadState(); update(); });
-  $('limits').onclick = () => show(ask({...requestOf(), limits: true}));
+  $('limits').onclick = () => show(reply(() => ({...requestOf(), limits: true})));
   $('link').onclick = e => copy(e.target, location.href);
   $('copy-command').onclick = e => copy(e.target, last.command || '');
   $('copy-run-file').onclick = e => copy(e.target, $('run-file').textContent);
