@@ -8,10 +8,7 @@ namespace trainhost::executor {
 
 std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run,
                                              const Choice& choice) {
-  if (choice.placed) return choice.placed;
-  step::Program program = step::build_program(model, run, choice.traits);
-  placement::MemoryPlan plan = placement::place(program);
-  return std::make_shared<const Placed>(Placed{std::move(program), std::move(plan)});
+  return choice.placed ? choice.placed : placement::placed_run(model, run, choice.traits);
 }
 
 void send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,

@@ -11,16 +11,12 @@
 #include "core/executor/run_state.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
-#include "core/placement/memory_plan.hpp"
+#include "core/placement/placed_run.hpp"
 #include "trainhost/trainhost.hpp"
 
 namespace trainhost::executor {
 
-/// A program with its memory plan.
-struct Placed {
-  step::Program program;
-  placement::MemoryPlan plan;
-};
+using Placed = placement::PlacedRun;
 
 /// The traits that a trainer chose for a run.
 struct Choice {

@@ -41,7 +41,48 @@ StorageBody::~StorageBody() {
   if (present) tape.writer_.free(index);
 }
 
+namespace {
+
+/// What a node keeps that leads to other nodes.
+struct Links {
+  std::vector<Edge> edges;
+  std::vector<Tensor> saved;
+  Ref<Frame> frame;
+  Backward backward;
+};
+
+/// Links of nodes that are being freed; null where nodes free them directly.
+constinit thread_local std::vector<Links>* links_to_free = nullptr;
+
+}  // namespace
+
+Node::~Node() {
+  if (links_to_free)
+    links_to_free->push_back({std::move(edges), std::move(saved), std::move(frame), std::move(backward)});
+}
+
+UnfinishedGraph::UnfinishedGraph() { links_to_free = new std::vector<Links>; }
+
+UnfinishedGraph::~UnfinishedGraph() {
+  while (!links_to_free->empty()) {
+    // Frees nodes, which add to the list.
+    const Links last = std::move(links_to_free->back());
+    links_to_free->pop_back();
+  }
+  delete std::exchange(links_to_free, nullptr);
+}
+
 bool BackwardCall::needs(std::size_t input) const { return node.edges[input].exists(); }
+
+void Tape::stop_above(std::uint64_t bytes, std::uint64_t block) {
+  limit_ = bytes;
+  writer_.count_bytes(block);
+}
+
+void Tape::stop() {
+  unfinished_.emplace();
+  throw PeakAboveLimit{writer_.bytes()};
+}
 
 void Tape::begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch) {
   writer_.begin(phase, step, micro_batch);
@@ -55,7 +96,8 @@ Tensor Tape::new_storage(const Shape& shape, Element type, Purpose p, const char
   Tensor t(new TensorBody);
   t->shape = shape;
   t->type = type;
-  t->storage = Ref(new StorageBody(*this, writer_.allocate(t->bytes(), p, layer, module_name, tensor)));
+  t->storage = Ref(new StorageBody(*this, writer_.allocate_named(t->bytes(), p, layer, module_name, tensor)));
+  check_limit();
   return t;
 }
 
@@ -91,8 +133,9 @@ Tensor Tape::absent_parameter(const Shape& shape, Element type) {
 void Tape::make_present(const Tensor& t, std::uint64_t bytes, std::int32_t layer_index,
                         const char* module_name, const char* tensor, Purpose p) {
   assert(!t->storage->present);
-  t->storage->index = writer_.allocate(bytes, p, layer_index, module_name, tensor);
+  t->storage->index = writer_.allocate_named(bytes, p, layer_index, module_name, tensor);
   t->storage->present = true;
+  check_limit();
 }
 
 void Tape::make_absent(const Tensor& t) {
@@ -240,7 +283,9 @@ std::vector<Tensor> Tape::apply_views(const Operation& operation, const Tensor& 
 
 void Tape::kernel_temporary(std::uint64_t bytes, const char* tensor) {
   if (!options.kernel_temporaries || bytes == 0) return;
-  writer_.free(writer_.allocate(bytes, Purpose::kKernel, layer, module, tensor));
+  const std::uint32_t storage = writer_.allocate_named(bytes, Purpose::kKernel, layer, module, tensor);
+  check_limit();
+  writer_.free(storage);
 }
 
 Tensor Tape::lowered(const Tensor& t) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/frameworks/shape.hpp"
+#include "core/frameworks/tape_pool.hpp"
 #include "core/frameworks/trace.hpp"
 
 namespace trainhost::frameworks {
@@ -64,7 +65,7 @@ class Ref {
 };
 
 /// Memory. references: tensors that share it.
-struct StorageBody {
+struct StorageBody final : Pooled<StorageBody> {
   StorageBody(Tape& tape_, std::uint32_t index_) : tape(tape_), index(index_) {}
   ~StorageBody();
   Tape& tape;
@@ -75,7 +76,7 @@ struct StorageBody {
 
 using Tensor = Ref<TensorBody>;
 
-struct TensorBody {
+struct TensorBody final : Pooled<TensorBody> {
   std::uint32_t references = 0;
   Ref<StorageBody> storage;
   Shape shape;
@@ -123,7 +124,11 @@ struct Edge {
 
 struct Frame;
 
-struct Node {
+struct Node final : Pooled<Node> {
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();
   std::uint32_t references = 0;
   std::uint64_t sequence = 0;
   const char* operation = "";
@@ -140,6 +145,16 @@ struct Node {
   std::uint32_t waiting = 0;
   bool visited = false;
   std::vector<Tensor> arrived;
+};
+
+/// A calculation that ends early leaves a graph that never runs, which is deeper than the stack allows: while
+/// this object exists, the nodes that the thread frees free those before them one after the other.
+class UnfinishedGraph {
+ public:
+  UnfinishedGraph();
+  ~UnfinishedGraph();
+  UnfinishedGraph(const UnfinishedGraph&) = delete;
+  UnfinishedGraph& operator=(const UnfinishedGraph&) = delete;
 };
 
 struct CheckpointOptions {
@@ -185,9 +200,17 @@ struct TapeOptions {
   bool operator==(const TapeOptions&) const = default;
 };
 
+/// Thrown through the functions of a model when more bytes exist than the caller needs to know about.
+struct PeakAboveLimit {
+  std::uint64_t bytes;  // that exist
+};
+
 class Tape {
  public:
   Tape(Trace& trace, const TapeOptions& machine) : options(machine), writer_(trace) {}
+  /// From the first event on: throws PeakAboveLimit as soon as storages have more than `bytes`, each rounded
+  /// up to a multiple of `block`. The tape records nothing afterwards.
+  void stop_above(std::uint64_t bytes, std::uint64_t block);
 
   void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);
 
@@ -292,7 +315,14 @@ class Tape {
   void accumulate(const Tensor& leaf, Tensor gradient);
   Tensor conformed(Tensor gradient, const Edge& edge);
 
+  void check_limit() {
+    if (writer_.bytes() > limit_) stop();
+  }
+  [[noreturn]] void stop();
+
   TraceWriter writer_;
+  std::optional<UnfinishedGraph> unfinished_;  // freed behind the nodes that the members below keep
+  std::uint64_t limit_ = UINT64_MAX;           // bytes
   std::uint64_t sequence_ = 0;
   int backward_passes_ = 0;  // that run now, one inside of the other
   /// Regions of reentrant checkpoints whose backward pass has run.

@@ -57,13 +57,30 @@ std::uint32_t TraceWriter::intern(std::string_view text) {
   return index;
 }
 
+std::uint32_t TraceWriter::intern_address(const char* text) {
+  Interned& slot = named_[(reinterpret_cast<std::uintptr_t>(text) >> 1) % named_.size()];
+  if (slot.data != text) slot = {text, intern(text)};
+  return slot.index;
+}
+
 std::uint32_t TraceWriter::allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer,
-                                    std::string_view module, std::string_view tensor) {
+                                    std::uint32_t module, std::uint32_t tensor) {
   const auto index = static_cast<std::uint32_t>(trace_.storages.size());
-  const std::uint32_t module_name = intern(module);
-  trace_.storages.push_back({bytes, module_name, intern(tensor), layer, purpose, false, Stream::kCompute});
+  trace_.storages.push_back({bytes, module, tensor, layer, purpose, false, Stream::kCompute});
   add({index, true});
   return index;
+}
+
+std::uint32_t TraceWriter::allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer,
+                                    std::string_view module, std::string_view tensor) {
+  const std::uint32_t module_name = intern(module);
+  return allocate(bytes, purpose, layer, module_name, intern(tensor));
+}
+
+std::uint32_t TraceWriter::allocate_named(std::uint64_t bytes, Purpose purpose, std::int32_t layer,
+                                          const char* module, const char* tensor) {
+  const std::uint32_t module_name = intern_address(module);
+  return allocate(bytes, purpose, layer, module_name, intern_address(tensor));
 }
 
 }  // namespace trainhost::frameworks

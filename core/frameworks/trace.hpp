@@ -3,6 +3,7 @@
 // device.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,15 +79,30 @@ class TraceWriter {
   /// Returns the index of the storage. `layer` -1: outside of the layers.
   std::uint32_t allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer, std::string_view module,
                          std::string_view tensor);
+  /// The same for names that exist unchanged as long as the writer does, such as literals: found by their
+  /// addresses.
+  std::uint32_t allocate_named(std::uint64_t bytes, Purpose purpose, std::int32_t layer, const char* module,
+                               const char* tensor);
   void free(std::uint32_t storage) { add({storage, false}); }
   TraceStorage& operator[](std::uint32_t storage) { return trace_.storages[storage]; }
   Trace& trace() { return trace_; }
 
+  /// From now on bytes() counts the storages that exist, each rounded up to a multiple of `block`, a power of
+  /// two.
+  void count_bytes(std::uint64_t block) { mask_ = block - 1; }
+  std::uint64_t bytes() const { return bytes_; }
+
  private:
   std::uint32_t intern(std::string_view text);
+  std::uint32_t intern_address(const char* text);
+  std::uint32_t allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer, std::uint32_t module,
+                         std::uint32_t tensor);
   void add(TraceEvent e) {
     trace_.events.push_back(e);
     if (layer_) noted_layers_.push_back(*layer_);
+    if (!mask_) return;
+    const std::uint64_t bytes = (trace_.storages[e.storage].bytes + *mask_) & ~*mask_;
+    bytes_ = e.allocation ? bytes_ + bytes : bytes_ - bytes;
   }
 
   struct Interned {
@@ -96,7 +112,9 @@ class TraceWriter {
   Trace& trace_;
   const std::int32_t* layer_ = nullptr;
   std::vector<std::int32_t> noted_layers_;
-  std::vector<Interned> recent_ = std::vector<Interned>(64);
+  std::vector<Interned> recent_ = std::vector<Interned>(256), named_ = std::vector<Interned>(256);
+  std::optional<std::uint64_t> mask_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace trainhost::frameworks

@@ -60,13 +60,6 @@ void copy_step(Trace& t, const TraceMark& first, const std::vector<bool>& kept) 
   }
 }
 
-/// The same, if the second step may be a copy.
-bool copy_step_if_same(Trace& t, const TraceMark& first) {
-  const std::optional<std::vector<bool>> kept = kept_by_step(t, first);
-  if (kept) copy_step(t, first, *kept);
-  return kept.has_value();
-}
-
 /// Whether the second step may copy the first. The first micro-batch of stage 3 only records the order of the
 /// modules. That of FSDP1 does so too, and allocates its flat tensors once. litgpt frees the logits of step 1
 /// in step 2. A compiled step is tuned once.
@@ -110,24 +103,42 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
   return std::make_unique<Decoder>(tape, a, s);
 }
 
+/// What calculate() fills, and what it may leave out.
+struct Calculation {
+  TrainingStep& result;
+  std::vector<std::int32_t>* layers = nullptr;  // filled with the layer that each event is of
+  std::optional<CopiedStep>* copied = nullptr;  // filled where the second step is a copy, which is left out
+  std::uint64_t limit = UINT64_MAX;             // ends the calculation where more bytes exist
+};
+
+/// Whether the second step is a copy of the first, which ends here and began at `before`.
+bool is_copied(const StepSettings& s, const TraceMark& before, const Calculation& c) {
+  if (s.steps != 2 || !s.copies_step || !second_step_is_like_first(s)) return false;
+  std::optional<std::vector<bool>> kept = kept_by_step(c.result.trace, before);
+  if (!kept) return false;
+  *c.copied = {before, std::move(*kept)};
+  return true;
+}
+
 /// The steps of Megatron-LM, which has its own schedules and optimizer. Returns the number of events before
 /// the frees of everything that is left.
 std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const StepSettings& s,
-                               Trace& trace) {
+                               const Calculation& c) {
   MegatronDecoder model(tape, a, s);
-  const TraceMark before = end_of(trace);
+  const TraceMark before = end_of(c.result.trace);
   model.run(1);
-  const bool copied = s.steps == 2 && s.copies_step && copy_step_if_same(trace, before);
+  const bool copied = is_copied(s, before, c);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) model.run(step);
-  return trace.events.size();
+  return c.result.trace.events.size();
 }
 
 /// Calculates the steps event by event, and after them the frees of everything that is left. Returns the
-/// number of events before those. layers: filled with the layer that each event is of, if it is given.
-std::size_t calculate(const model::Architecture& architecture, const StepSettings& s, TrainingStep& result,
-                      std::vector<std::int32_t>* layers) {
+/// number of events before those.
+std::size_t calculate(const model::Architecture& architecture, const StepSettings& s, const Calculation& c) {
+  TrainingStep& result = c.result;
   Tape tape(result.trace, s.machine);
-  if (layers) tape.writer().note_layers(&tape.layer);
+  if (c.layers) tape.writer().note_layers(&tape.layer);
+  if (c.limit != UINT64_MAX) tape.stop_above(c.limit, EvaluateOptions().block);
   tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
   std::unique_ptr<Zero> zero;
@@ -136,11 +147,10 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     result.host = zero3 ? zero3->host() : zero ? zero->host() : HostMemory();
     result.saved_bytes = tape.saved_bytes;
     result.saved_bytes.resize(architecture.layer_count() + 1);
-    if (layers) *layers = tape.writer().noted_layers();
+    if (c.layers) *c.layers = tape.writer().noted_layers();
     return events;
   };
-  if (s.modules == ModelSource::kMegatron)
-    return finish(calculate_megatron(tape, architecture, s, result.trace));
+  if (s.modules == ModelSource::kMegatron) return finish(calculate_megatron(tape, architecture, s, c));
   std::optional<Pipeline> pipeline;
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
   OptimizerStep optimizer(tape, s, model->trained());
@@ -199,18 +209,14 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     for (int thread = 0; thread < 2; ++thread) add_workspace();
   const TraceMark before = end_of(result.trace);
   run_step(1);
-  const bool copied = s.steps == 2 && s.copies_step && second_step_is_like_first(s) &&
-                      copy_step_if_same(result.trace, before);
+  const bool copied = is_copied(s, before, c);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   return finish(result.trace.events.size());
 }
 
-TrainingStep run_steps(const model::Architecture& architecture, const StepSettings& s,
-                       std::vector<std::int32_t>* layers) {
-  TrainingStep result;
-  const std::size_t events = calculate(architecture, s, result, layers);
-  result.trace.events.resize(events);
-  return result;
+void run_steps(const model::Architecture& architecture, const StepSettings& s, const Calculation& c) {
+  const std::size_t events = calculate(architecture, s, c);
+  c.result.trace.events.resize(events);
 }
 
 /// Whether a model with few layers has the events of all: layers are equal, and no step depends on their
@@ -254,7 +260,8 @@ std::int64_t StepSettings::outlier_columns(std::int64_t inputs) const {
   return static_cast<std::int64_t>(std::ceil(outlier_share * static_cast<double>(inputs)));
 }
 
-CalculatedStep::CalculatedStep(const model::Architecture& architecture, const StepSettings& s)
+CalculatedStep::CalculatedStep(const model::Architecture& architecture, const StepSettings& s,
+                               std::uint64_t limit)
     : layers_(architecture.layer_count()) {
   if (!has_builder(architecture.family, s.modules))
     throw usage_error(
@@ -275,31 +282,58 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
     StepSettings computed = s;
     const bool copies = second_step_is_like_first(s);
     if (copies) computed.steps = 1;
-    step_ = run_steps(small, computed, &executed_);
+    run_steps(small, computed, {step_, &executed_, &copied_});
     repetition_ = LayerRepetition::find(step_.trace, executed_, layers_);
     if (copies) {
-      copied_from_ = begin_of_steps(step_.trace);
-      if (auto kept = kept_by_step(step_.trace, *copied_from_))
-        kept_ = std::move(*kept);
+      const TraceMark from = begin_of_steps(step_.trace);
+      if (auto kept = kept_by_step(step_.trace, from))
+        copied_ = {from, std::move(*kept)};
       else
         repetition_.reset();
     }
     if (repetition_ && step_.saved_bytes[2] == step_.saved_bytes[3]) return;
   }
-  repetition_.reset(), copied_from_.reset();
-  step_ = run_steps(architecture, s, nullptr);
+  repetition_.reset(), copied_.reset();
+  step_ = {};
+  try {
+    run_steps(architecture, s, {step_, nullptr, &copied_, limit});
+  } catch (const PeakAboveLimit& e) {
+    above_limit_ = e.bytes;
+  }
+}
+
+/// Like find_peak(): a step that is copied begins with what the first has left.
+static std::uint64_t peak_with_copy(const Trace& t, const std::optional<CopiedStep>& copied,
+                                    std::uint64_t block) {
+  std::uint64_t now = 0, peak = 0;
+  const auto add = [&](TraceEvent e) {
+    const std::uint64_t bytes = rounded_up(t.storages[e.storage].bytes, block);
+    now = e.allocation ? now + bytes : now - bytes;
+    peak = std::max(peak, now);
+  };
+  for (const TraceEvent e : t.events) add(e);
+  if (copied)
+    for (std::size_t i = copied->from.events; i < t.events.size(); ++i)
+      if (!copied->kept[t.events[i].storage - copied->from.storages]) add(t.events[i]);
+  return peak;
 }
 
 std::uint64_t CalculatedStep::peak_bytes() const {
+  if (above_limit_) return *above_limit_;
   const std::uint64_t block = EvaluateOptions().block;
-  if (repetition_) return repetition_->peak_bytes(block, copied_from_, kept_);
-  return std::ranges::max(peaks_of_phases(step_.trace, block));
+  if (!repetition_) return peak_with_copy(step_.trace, copied_, block);
+  static const std::vector<bool> none;
+  return repetition_->peak_bytes(block, copied_ ? std::optional(copied_->from) : std::nullopt,
+                                 copied_ ? copied_->kept : none);
 }
 
 TrainingStep CalculatedStep::take() && {
-  if (!repetition_) return std::move(step_);
+  if (!repetition_) {
+    if (copied_) copy_step(step_.trace, copied_->from, copied_->kept);
+    return std::move(step_);
+  }
   Trace trace = repetition_->write();
-  if (copied_from_) {
+  if (copied_) {
     const TraceMark begin = begin_of_steps(trace);
     // What the small model keeps, all layers keep.
     copy_step(trace, begin, kept_by_step(trace, begin).value());

@@ -151,15 +151,27 @@ struct TrainingStep {
   bool repeated = false;  // most layers are copies of one
 };
 
+/// The second step of a trace as a copy of the events of the first one, from `from` on, without those of the
+/// storages in `kept`, as kept_by_step() returns them.
+struct CopiedStep {
+  TraceMark from;
+  std::vector<bool> kept;
+};
+
 /// training_step() in two parts, for callers that often need no more than the peak.
 class CalculatedStep {
  public:
-  /// Throws as training_step() does.
-  CalculatedStep(const model::Architecture& architecture, const StepSettings& settings);
+  /// Throws as training_step() does. `limit`: where the step allocates more bytes, the calculation may end
+  /// early.
+  CalculatedStep(const model::Architecture& architecture, const StepSettings& settings,
+                 std::uint64_t limit = UINT64_MAX);
   CalculatedStep(const CalculatedStep&) = delete;
   CalculatedStep& operator=(const CalculatedStep&) = delete;
-  /// Bytes that find_peak() finds in the trace; where layers are repeated, without writing it.
+  /// Bytes that find_peak() finds in the trace; where layers are repeated, without writing it. Of a step that
+  /// is not complete at least as many as it has allocated, which are more than the limit.
   std::uint64_t peak_bytes() const;
+  /// False where the calculation ended early; there is then no step to take.
+  bool complete() const { return !above_limit_; }
   /// The step, once.
   TrainingStep take() &&;
 
@@ -168,8 +180,8 @@ class CalculatedStep {
   std::vector<std::int32_t> executed_;
   std::unique_ptr<LayerRepetition> repetition_;
   std::uint32_t layers_;
-  std::optional<TraceMark> copied_from_;  // begin of the step that the second one copies
-  std::vector<bool> kept_;
+  std::optional<CopiedStep> copied_;  // not yet in step_
+  std::optional<std::uint64_t> above_limit_;
 };
 
 /// Throws usage_error for a family without a builder and for sizes whose sum may exceed 63 bits.

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/base/checked.hpp"
@@ -35,9 +38,10 @@ RecomputeLayers* split_of(RunSpec& run, TrainerTraits& traits) {
 
 class LeastArena {
  public:
-  /// `times`: by layer of the program, the number of layers that it represents, itself included.
-  LeastArena(const Program& p, std::vector<std::uint64_t> times)
-      : p_(p), times_(std::move(times)), life_(lifetimes(p)), gradients_once_(writes_gradients_once(p)) {}
+  /// `times`: by layer of the program, the number of layers that it represents, itself included. `life`: the
+  /// lifetimes of its buffers.
+  LeastArena(const Program& p, const std::vector<Lifetime>& life, std::vector<std::uint64_t> times)
+      : p_(p), times_(std::move(times)), life_(life), gradients_once_(writes_gradients_once(p)) {}
 
   std::uint64_t bytes() {
     check_total_size();
@@ -119,14 +123,49 @@ class LeastArena {
 
   const Program& p_;
   std::vector<std::uint64_t> times_;
-  std::vector<Lifetime> life_;
+  const std::vector<Lifetime>& life_;
   bool gradients_once_;
 };
+
+/// A program of few layers, with what it was built from.
+struct ReducedProgram {
+  ModelSpec model;
+  RunSpec run;  // budgets set to 0
+  TrainerTraits traits;
+  Program program;
+  std::vector<Lifetime> life;
+};
+
+/// The last programs are kept: a search for the least recomputation asks for many numbers of layers of the
+/// same kinds, which have one reduced program.
+std::shared_ptr<const ReducedProgram> reduced_program(const ModelSpec& model, RunSpec run,
+                                                      const TrainerTraits& traits) {
+  constexpr std::size_t kKept = 8;
+  static std::mutex lock;
+  static std::vector<std::shared_ptr<const ReducedProgram>> kept;  // the last one first
+  run.device_budget = run.host_budget = 0;                         // of no effect on a program
+  {
+    const std::lock_guard guard(lock);
+    const auto known = std::ranges::find_if(
+        kept, [&](const auto& k) { return k->traits == traits && k->run == run && k->model == model; });
+    if (known != kept.end()) {
+      std::rotate(kept.begin(), known, known + 1);
+      return kept.front();
+    }
+  }
+  auto made = std::make_shared<ReducedProgram>(
+      ReducedProgram{model, run, traits, build_program(model, run, traits), {}});
+  made->life = lifetimes(made->program);
+  const std::lock_guard guard(lock);
+  if (kept.size() == kKept) kept.pop_back();
+  kept.insert(kept.begin(), made);
+  return made;
+}
 
 }  // namespace
 
 std::uint64_t least_arena(const Program& p) {
-  return LeastArena(p, std::vector<std::uint64_t>(p.model.layers, 1)).bytes();
+  return LeastArena(p, lifetimes(p), std::vector<std::uint64_t>(p.model.layers, 1)).bytes();
 }
 
 std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
@@ -149,7 +188,8 @@ std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const Trai
   }
   m.layers = static_cast<std::uint32_t>(times.size());
   if (split) *split = {few[0], few[1], few[2]};
-  return LeastArena(build_program(m, r, p), std::move(times)).bytes();
+  const auto reduced = reduced_program(m, r, p);
+  return LeastArena(reduced->program, reduced->life, std::move(times)).bytes();
 }
 
 }  // namespace trainhost::placement

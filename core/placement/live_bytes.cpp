@@ -2,6 +2,7 @@
 // after.
 #include "core/placement/live_bytes.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "core/base/checked.hpp"
@@ -58,6 +59,25 @@ std::vector<LayerShare> live_by_layer(const Program& p, const std::vector<Lifeti
   std::vector<LayerShare> out;
   for (const auto& [key, bytes] : bytes_of) out.push_back({key.first, key.second, bytes});
   return out;
+}
+
+std::vector<std::array<std::uint64_t, kLiveComponents>> live_by_component(
+    const Program& p, const std::vector<Lifetime>& lifetime, std::span<const std::uint32_t> ops) {
+  // First the changes from one of the operations to the next; the running sum is exact modulo 2^64.
+  std::vector<std::array<std::uint64_t, kLiveComponents>> live(ops.size() + 1);
+  for (std::size_t b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& x = p.buffers[b];
+    if (!in_compute_tier(p, x) || !lifetime[b].used()) continue;
+    const auto begin = std::ranges::lower_bound(ops, lifetime[b].first) - ops.begin();
+    const auto end = std::ranges::upper_bound(ops, lifetime[b].last) - ops.begin();
+    const auto component = static_cast<std::size_t>(x.component);
+    live[static_cast<std::size_t>(begin)][component] += x.bytes();
+    live[static_cast<std::size_t>(end)][component] -= x.bytes();
+  }
+  for (std::size_t i = 1; i < live.size(); ++i)
+    for (std::size_t c = 0; c < kLiveComponents; ++c) live[i][c] += live[i - 1][c];
+  live.pop_back();
+  return live;
 }
 
 }  // namespace trainhost::placement

@@ -1,7 +1,9 @@
 // Live tensor bytes of the compute tier between the phases of a step, and by layer during one operation.
 // Without alignment padding and gaps.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/placement/memory_plan.hpp"
@@ -29,5 +31,10 @@ struct LayerShare {
 /// Live tensor bytes during an operation, sorted by layer, then component. They sum to live_bytes() there.
 std::vector<LayerShare> live_by_layer(const Program& p, const std::vector<Lifetime>& lifetimes,
                                       std::uint32_t op);
+
+/// Live tensor bytes during each of `ops`, which ascend, indexed by Component.
+inline constexpr std::size_t kLiveComponents = static_cast<std::size_t>(Component::kRuntime) + 1;
+std::vector<std::array<std::uint64_t, kLiveComponents>> live_by_component(
+    const Program& p, const std::vector<Lifetime>& lifetimes, std::span<const std::uint32_t> ops);
 
 }  // namespace trainhost::placement

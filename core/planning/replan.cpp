@@ -30,8 +30,8 @@ RunSpec without_budgets(RunSpec run) {
 /// Estimators may save themselves the bytes of a run that does not fit.
 class OnlyIfItFits {
  public:
-  OnlyIfItFits(plugin::Registry& registry, bool on) : registry_(registry) {
-    registry_.set_only_if_it_fits(on);
+  OnlyIfItFits(plugin::Registry& registry, bool on, bool verdict_only) : registry_(registry) {
+    registry_.set_only_if_it_fits(on, verdict_only);
   }
   ~OnlyIfItFits() { registry_.set_only_if_it_fits(false); }
   OnlyIfItFits(const OnlyIfItFits&) = delete;
@@ -76,11 +76,34 @@ bool Replanner::has_states_of_base(const runfile::RunConfig& c) const {
   return run == base && c.model == base_.config.model;
 }
 
+/// The plan of a trainer that chooses a mode: its choice took a placement, which it has kept. Only where its
+/// plan of the base is that of the estimator, as digests tell. nullopt: the estimator is asked.
+std::optional<Estimate> Replanner::plan_of_trainer(const ResolvedRun& r, plugin::Registry& registry,
+                                                   const PlanRequest& request) {
+  if (digest_ == 0 || request.trainer != kModeSearchingTrainer || request_.trainer != request.trainer ||
+      !leaves_mode_open(r.config))
+    return std::nullopt;
+  try {
+    if (!trainer_agrees_) {
+      plugin::Trainer* const of_base = trainer_for(base_.config, registry_, request_);
+      trainer_agrees_ = of_base && of_base->plan(base_.config.model, base_.config.run).digest == digest_;
+    }
+    plugin::Trainer* const trainer = *trainer_agrees_ ? trainer_for(r.config, registry, request) : nullptr;
+    if (!trainer) return std::nullopt;
+    Estimate e = estimate_by_trainer(r, *trainer, request.profiled);
+    e.report.source = kProgramEstimator;
+    return e;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 /// Applies three shortcuts, each of which answers the same question with fewer plans: automatic recomputation
 /// is planned as full, automatic mode as its last mode, and a lower bound replaces a placement that cannot
-/// fit. `only_if_it_fits`: the caller does not need the bytes of a plan that does not fit.
+/// fit.
 std::optional<Estimate> Replanner::plan_by(const std::string& decides, runfile::RunConfig c,
-                                           bool other_device, bool only_if_it_fits) {
+                                           bool other_device, Wanted wanted) {
+  const bool only_if_it_fits = wanted != Wanted::kAll;
   // "auto" fits if and only if full recomputation fits.
   if (c.run.recompute == Recompute::kAuto || c.run.recompute == Recompute::kLayers)
     c.run.recompute = Recompute::kFull;
@@ -105,7 +128,7 @@ std::optional<Estimate> Replanner::plan_by(const std::string& decides, runfile::
   request.estimators = {decides_this ? decides : "auto"};
   const std::string id = choose_estimators(r.config, registry, request).ids.front();
   const TrainerTraits traits = planned_traits(r, registry, request);
-  const OnlyIfItFits scope(registry, only_if_it_fits && r.budgets.compute.known);
+  const OnlyIfItFits scope(registry, only_if_it_fits && r.budgets.compute.known, wanted == Wanted::kVerdict);
   // Counted before the cache is asked: this is the number of estimates requested.
   ++planned_;
   // Reports of these two do not depend on a budget, so they are cached and judged again for another device.
@@ -116,21 +139,22 @@ std::optional<Estimate> Replanner::plan_by(const std::string& decides, runfile::
       id == kProgramEstimator && only_if_it_fits && r.budgets.compute.known &&
       placement::least_arena(r.config.model, r.config.run, traits) > r.budgets.compute.bytes;
   if (cannot_fit) return std::nullopt;
-  Estimate e = estimate_run(r, registry, request, id, traits);
+  std::optional<Estimate> of_trainer;
+  if (id == kProgramEstimator) of_trainer = plan_of_trainer(r, registry, request);
+  Estimate e = of_trainer ? *std::move(of_trainer) : estimate_run(r, registry, request, id, traits);
   cache_.push_back({id, r.config.model, without_budgets(r.config.run), traits, e.report});
   return e;
 }
 
 /// As make_plan() does it: the estimator of the framework may describe the variation although it has refused
 /// the base, and the closed form answers where it does not.
-std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool other_device,
-                                                  bool only_if_it_fits) {
-  if (!closed_form_stands_in_) return plan_by(decides_, std::move(c), other_device, only_if_it_fits);
+std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool other_device, Wanted wanted) {
+  if (!closed_form_stands_in_) return plan_by(decides_, std::move(c), other_device, wanted);
   try {
-    return plan_by("", c, other_device, only_if_it_fits);
+    return plan_by("", c, other_device, wanted);
   } catch (const plugin::PluginError& e) {
     if (e.status() != "unsupported") throw;
-    return plan_by(decides_, std::move(c), other_device, only_if_it_fits);
+    return plan_by(decides_, std::move(c), other_device, wanted);
   }
 }
 
@@ -157,10 +181,11 @@ bool Replanner::is_refused(const Settings& settings) const {
   });
 }
 
-std::optional<Estimate> Replanner::plan(const Settings& settings, bool other_device) {
+std::optional<Estimate> Replanner::plan(const Settings& settings, bool other_device, bool verdict_only) {
   if (is_refused(settings)) return std::nullopt;
   try {
-    return plan_variation(source_.load(settings), other_device, true);
+    return plan_variation(source_.load(settings), other_device,
+                          verdict_only ? Wanted::kVerdict : Wanted::kPeak);
   } catch (const plugin::PluginError& e) {
     if (e.status() == "unsupported") refused_.push_back(settings);
     return std::nullopt;
@@ -171,7 +196,7 @@ std::optional<Estimate> Replanner::plan(const Settings& settings, bool other_dev
 
 std::optional<Estimate> Replanner::plan(const runfile::RunConfig& c) {
   try {
-    return plan_variation(c, false, false);
+    return plan_variation(c, false, Wanted::kAll);
   } catch (const Error&) {
     return std::nullopt;
   }

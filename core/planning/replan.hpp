@@ -35,8 +35,9 @@ class Replanner {
 
   /// Plans the base with `settings` applied. nullopt: not a valid run, no estimator plans it, or a lower
   /// bound shows that it cannot fit. `other_device`: the settings name a device; its memory replaces
-  /// memory.budget and the free memory of this machine.
-  std::optional<Estimate> plan(const Settings& settings, bool other_device = false);
+  /// memory.budget and the free memory of this machine. `verdict_only`: the bytes of a plan that does not fit
+  /// may be any beyond the budget.
+  std::optional<Estimate> plan(const Settings& settings, bool other_device = false, bool verdict_only = true);
   /// True if the estimator has refused these settings, or a part of them, as not described: what it does not
   /// describe, it does not describe with further changes either, unless these recompute or add data ranks.
   /// plan() then asks no estimator.
@@ -48,6 +49,9 @@ class Replanner {
   /// variation of another batch, sequence or recomputation needs at least as much and is not planned where
   /// they exceed its budget.
   void set_states(std::uint64_t bytes) { states_ = bytes; }
+
+  /// The digest of the estimate of the base; 0: none.
+  void set_digest(std::uint64_t digest) { digest_ = digest; }
 
   const ResolvedRun& base() const { return base_; }
   std::uint64_t planned() const { return planned_; }  // number of estimates requested
@@ -61,12 +65,16 @@ class Replanner {
     TrainerTraits traits;
     MemoryReport report;
   };
-  std::optional<Estimate> plan_variation(runfile::RunConfig c, bool other_device, bool only_if_it_fits);
+  /// What the caller needs to know of a plan that does not fit.
+  enum class Wanted : std::uint8_t { kAll, kPeak, kVerdict };
+  std::optional<Estimate> plan_variation(runfile::RunConfig c, bool other_device, Wanted wanted);
   std::optional<Estimate> plan_by(const std::string& decides, runfile::RunConfig c, bool other_device,
-                                  bool only_if_it_fits);
+                                  Wanted wanted);
   const CachedReport* find_cached(const ResolvedRun& r, const std::string& id,
                                   const TrainerTraits& traits) const;
   bool has_states_of_base(const runfile::RunConfig& c) const;
+  std::optional<Estimate> plan_of_trainer(const ResolvedRun& r, plugin::Registry& registry,
+                                          const PlanRequest& request);
   plugin::Registry& registry_for(const runfile::RunConfig& c);
 
   RunSource source_;
@@ -75,7 +83,8 @@ class Replanner {
   ResolvedRun base_;
   std::string decides_;
   bool closed_form_stands_in_;  // the estimator of the framework has refused the base, so decides_ answered
-  std::uint64_t planned_ = 0, states_ = 0;
+  std::uint64_t planned_ = 0, states_ = 0, digest_ = 0;
+  std::optional<bool> trainer_agrees_;  // its plan of the base is that of the estimator
   std::vector<CachedReport> cache_;
   std::vector<Settings> refused_;
   /// For variations with other plugin options; these alternate, and a registry loads its plugins once.

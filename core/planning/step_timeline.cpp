@@ -11,6 +11,7 @@
 
 #include "core/placement/live_bytes.hpp"
 #include "core/placement/memory_plan.hpp"
+#include "core/placement/placed_run.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -71,12 +72,14 @@ std::vector<StepPhase> phases_of_program(const step::Program& p, const placement
   }
   // The copies of a streaming mode can start a phase early: order the phases by their fullest operation.
   std::ranges::stable_sort(fullest, {}, [](const auto& phase) { return phase.second; });
+  std::vector<std::uint32_t> ops;
+  for (const auto& [name, op] : fullest) ops.push_back(op);
+  const auto by_component = placement::live_by_component(p, placed.lifetime, ops);
   std::vector<StepPhase> out;
-  for (const auto& [name, op] : fullest) {
+  for (std::size_t i = 0; i < fullest.size(); ++i) {
     Parts parts = constant;
-    for (const placement::LayerShare& s : placement::live_by_layer(p, placed.lifetime, op))
-      parts[s.component] += s.bytes;
-    out.push_back(make_phase(name, parts));
+    for (std::size_t c = 0; c < by_component[i].size(); ++c) parts[Component(c)] += by_component[i][c];
+    out.push_back(make_phase(fullest[i].first, parts));
   }
   return out;
 }
@@ -86,10 +89,9 @@ std::optional<std::vector<StepPhase>> phases_from_program(const runfile::RunConf
                                                           const TrainerTraits& traits, const Estimate& e) {
   if (e.report.digest == 0 || !trainable_family(c.model.family)) return std::nullopt;
   try {
-    const step::Program p = step::build_program(c.model, c.run, traits);
-    const placement::MemoryPlan placed = placement::place(p);
-    if (placed.digest != e.report.digest) return std::nullopt;  // the trainer has its own step program
-    return phases_of_program(p, placed, constant_parts(e, traits.tier));
+    const auto placed = placement::placed_run(c.model, c.run, traits);
+    if (placed->plan.digest != e.report.digest) return std::nullopt;  // the trainer has its own step program
+    return phases_of_program(placed->program, placed->plan, constant_parts(e, traits.tier));
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -327,7 +327,8 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
   const std::string devices = describe_device_count(devices_of(small.run), devices_of(c.run));
   // The prefix alone is a suggestion only if nothing milder is known: with more ranks, or if no change that
   // is free or costs only time fits.
-  std::optional<Estimate> e = replan.plan(prefix.settings);
+  // Its bytes are the first guess of the changes beside it.
+  std::optional<Estimate> e = replan.plan(prefix.settings, false, false);
   if (more_ranks && replan.is_refused(prefix.settings)) return;
   if (e && e->fits) {
     const bool milder =
@@ -447,6 +448,7 @@ void add_changes_and_limits(PlanResult& v, Replanner& replan, const TrainerTrait
                             const PlanDetails& wanted) {
   if (v.estimates.empty()) return;
   const Estimate& decides = v.estimates.front();
+  replan.set_digest(decides.report.digest);
   if (!decides.fits && v.budget_known) {
     v.changes = suggest_changes(v, replan);
     v.looked_for_changes = true;

@@ -20,6 +20,7 @@ struct HostContext {
   Ledger ledger;
   std::uint32_t threads = 1;                 // the thread budget, resolved
   std::atomic<bool> only_if_it_fits{false};  // Registry::set_only_if_it_fits()
+  std::atomic<bool> verdict_only{false};     // likewise
   Communicator* ranks = nullptr;             // Registry::set_ranks()
   std::uint64_t ranks_timeout_ms = 0;        // likewise
 

@@ -34,8 +34,9 @@ struct Candidate {
 /// Not an id of a plugin: the entry of HostOptions::plugin_options with the settings of a framework, its name
 /// among them ("framework"). Estimators whose manifest lists that framework get them as options.
 inline constexpr const char* kFrameworkOptions = "";
-/// Option of every plugin, "true" while set_only_if_it_fits(true) holds.
-inline constexpr const char* kOnlyIfItFits = "only_if_it_fits";
+/// Options of every plugin, "true" while set_only_if_it_fits(true), or set_only_if_it_fits(true, true),
+/// holds.
+inline constexpr const char *kOnlyIfItFits = "only_if_it_fits", *kVerdictOnly = "verdict_only";
 
 struct HostOptions {
   std::uint32_t thread_budget = 0;                                           // 0 = all cores
@@ -121,9 +122,10 @@ class Registry {
   /// timeout_ms: of waits for other ranks; 0: none.
   void set_ranks(Communicator* ranks, std::uint64_t timeout_ms = 0);
 
-  /// Says whether the bytes of an estimate that exceeds the budget are of interest. If not, an estimator may
-  /// report any number of bytes beyond the budget, without notes.
-  void set_only_if_it_fits(bool on);
+  /// Says whether all of an estimate that exceeds the budget is of interest. If not, an estimator may report
+  /// the bytes of its peak, without what an allocator adds to them, and no notes. `verdict_only`: or any
+  /// number of bytes beyond the budget.
+  void set_only_if_it_fits(bool on, bool verdict_only = false);
 
  private:
   struct Impl;

@@ -1,6 +1,9 @@
 // trainhost plan: the memory of a run and whether it fits. Reads no training data and queries no device
 // except the free memory that serves as the default budget.
 #include <fmt/format.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "core/checkpoint/output_file.hpp"
 #include "core/report/picture.hpp"
@@ -13,7 +16,18 @@
 
 namespace trainhost::cli {
 
+/// A plan frees and allocates lists of some MiB for each change that it tries. Kept by the process, their
+/// pages are mapped once.
+static void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kMost = 64 << 20;
+  mallopt(M_MMAP_THRESHOLD, kMost / 2);
+  mallopt(M_TRIM_THRESHOLD, kMost);
+#endif
+}
+
 Exit run(const PlanArguments& a) {
+  keep_freed_memory();
   // Before any computation: a plan with all limits can take seconds, and would be lost.
   constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);

@@ -4,7 +4,7 @@
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
-#include "core/placement/memory_plan.hpp"
+#include "core/placement/placed_run.hpp"
 #include "plugins/estimators/common/model_match.hpp"
 #include "trainhost/trainhost.hpp"
 
@@ -39,11 +39,10 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
                    th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
-    const step::Program program =
-        step::build_program(abi::from_c(*m), abi::from_c(*r), p ? abi::from_c(*p) : TrainerTraits{});
-    const placement::MemoryPlan placed = placement::place(program);
-    MemoryReport report = placement::memory_breakdown(program, placed);
-    report.digest = placed.digest;
+    const auto placed =
+        placement::placed_run(abi::from_c(*m), abi::from_c(*r), p ? abi::from_c(*p) : TrainerTraits{});
+    MemoryReport report = placement::memory_breakdown(placed->program, placed->plan);
+    report.digest = placed->plan.digest;
     if (!p) report.notes.emplace_back(kDefaultTraits);
     abi::send_report(report, sink, summary);
   });

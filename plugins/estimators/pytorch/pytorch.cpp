@@ -300,6 +300,7 @@ pytorch::Options options_of(const th_host* host) {
   o.reuse_distance = elements_of("reuse_distance", o.reuse_distance).value_or(o.reuse_distance);
   // Set by the host for variations of a run; bytes that do not fit need not be exact then.
   o.only_if_it_fits = given.flag("only_if_it_fits", false);
+  o.verdict_only = given.flag("verdict_only", false);
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }

@@ -92,9 +92,10 @@ std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Pe
 /// that does not fit, the caller needs the bytes of the peak only.
 class Replay {
  public:
+  /// limit: where the step allocates more bytes, only that is known about it.
   Replay(const model::Architecture& a, const frameworks::StepSettings& s,
-         const frameworks::AllocatorConfig& c)
-      : architecture(a), settings(s), allocator(c), step_(a, s), peak_bytes(step_.peak_bytes()) {}
+         const frameworks::AllocatorConfig& c, std::uint64_t limit)
+      : architecture(a), settings(s), allocator(c), step_(a, s, limit), peak_bytes(step_.peak_bytes()) {}
 
   model::Architecture architecture;
   frameworks::StepSettings settings;
@@ -104,7 +105,8 @@ class Replay {
   mutable frameworks::CalculatedStep step_;
 
  public:
-  const std::uint64_t peak_bytes;
+  const std::uint64_t peak_bytes;  // at least, if the step is not complete
+  bool answers(std::uint64_t limit) const { return step_.complete() || peak_bytes > limit; }
   const frameworks::Trace& trace() const { return whole().trace; }
   const std::vector<frameworks::HostBuffers>& host() const { return whole().host; }
   const frameworks::Peak& peak() const {
@@ -165,9 +167,10 @@ class Replay {
 
 using ReplayPointer = std::shared_ptr<const Replay>;
 
-/// Keeps the first result and the last ones: advice about other devices asks for the same run again.
+/// Keeps the first result and the last ones: advice about other devices asks for the same run again. limit:
+/// as of Replay().
 ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
-                     const frameworks::AllocatorConfig& c) {
+                     const frameworks::AllocatorConfig& c, std::uint64_t limit) {
   constexpr std::size_t kKept = 8;
   static std::mutex lock;
   static std::vector<ReplayPointer> kept;  // the first one, then the others, the last one used first
@@ -176,19 +179,29 @@ ReplayPointer replay(const model::Architecture& a, const frameworks::StepSetting
     const auto found = std::find_if(kept.begin(), kept.end(), [&](const ReplayPointer& r) {
       return r->settings == s && r->allocator == c && r->architecture == a;
     });
-    if (found != kept.end()) {
+    if (found != kept.end() && (*found)->answers(limit)) {
       const ReplayPointer r = *found;
       if (found != kept.begin()) std::rotate(kept.begin() + 1, found, found + 1);
       return r;
     }
+    // The same run on a larger device: it is calculated to its end, for still larger ones.
+    if (found != kept.end()) {
+      kept.erase(found);
+      limit = UINT64_MAX;
+    }
   }
   // Without the lock: other threads may replay other steps at the same time. Two that make the same one keep
   // both.
-  const auto made = std::make_shared<const Replay>(a, s, c);
+  const auto made = std::make_shared<const Replay>(a, s, c, limit);
   const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
   kept.insert(kept.begin() + (kept.empty() ? 0 : 1), made);
   return made;
+}
+
+/// Bytes above which the allocated bytes of a run need not be known, because only the verdict is asked for.
+std::uint64_t limit_of(const Options& options, const RunSpec& run) {
+  return options.verdict_only && run.device_budget ? run.device_budget : UINT64_MAX;
 }
 
 /// What the caching allocator reserves on a device with the run's budget. A run that reserves more than the
@@ -396,7 +409,8 @@ ReplayPointer largest_rank(ReplayPointer largest, const Options& options, const 
   const std::uint32_t ranks = s.megatron.optimizer_ranks, tried = std::min(ranks, kTried);
   for (std::uint32_t i = 1; i < tried; ++i) {
     s.megatron.optimizer_rank = static_cast<std::uint32_t>(std::uint64_t{i} * ranks / tried);
-    const ReplayPointer r = replay(largest->architecture, s, options.allocator);
+    const ReplayPointer r = replay(largest->architecture, s, options.allocator, limit_of(options, run));
+    if (is_beyond_budget(*r, options, run)) return r;
     if (r->reserved() > largest->reserved()) largest = r;
   }
   return largest;
@@ -407,12 +421,13 @@ ReplayPointer largest_rank(ReplayPointer largest, const Options& options, const 
 ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
                             const RunSpec& run, std::vector<std::string>& notes) {
   const std::uint32_t stages = s.stage.stages;
-  ReplayPointer largest = replay(a, s, options.allocator), allocates_most = largest;
+  const std::uint64_t limit = limit_of(options, run);
+  ReplayPointer largest = replay(a, s, options.allocator, limit), allocates_most = largest;
   if (stages == 1) return largest;
   if (is_beyond_budget(*largest, options, run)) return largest;
   for (std::uint32_t index : {1u, stages - 1}) {
     s.stage.index = index;
-    const ReplayPointer r = replay(a, s, options.allocator);
+    const ReplayPointer r = replay(a, s, options.allocator, limit);
     if (is_beyond_budget(*r, options, run)) return r;
     if (r->reserved() > largest->reserved()) largest = r;
     if (r->peak_bytes > allocates_most->peak_bytes) allocates_most = r;

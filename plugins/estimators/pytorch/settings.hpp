@@ -51,8 +51,9 @@ struct Options {
   frameworks::AllocatorConfig allocator;
   bool allocator_given = false;
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
-  /// The report of a run beyond the budget may have any bytes beyond it, and no notes.
-  bool only_if_it_fits = false;
+  /// The report of a run beyond the budget may have the bytes of its peak alone, and no notes; or any bytes
+  /// beyond the budget.
+  bool only_if_it_fits = false, verdict_only = false;
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2
   std::optional<double> lora_dropout;  // of the inputs of adapters; else the framework's default

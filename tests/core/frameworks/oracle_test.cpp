@@ -415,4 +415,53 @@ BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
   BOOST_TEST(cases >= 250u);
 }
 
+// Callers that ask only whether a run fits need no bytes of one that does not.
+BOOST_AUTO_TEST_CASE(a_calculation_ends_where_more_is_allocated_than_its_limit) {
+  std::size_t cases = 0;
+  for (const char* folder : {"", "reentrant", "torchtitan", "torchtune", "litgpt", "fsdp", "fsdp1",
+                             "deepspeed", "deepspeed3", "deepspeed-offload"})
+    for (const Json& r : test::oracle_records(folder)) {
+      if (r.at("n").get<int>() % 3) continue;
+      const model::Architecture a = test::architecture_of(r.at("case"));
+      const StepSettings s = test::settings_of(r.at("case"));
+      BOOST_TEST_CONTEXT(folder << " case " << r.at("n")) {
+        const Trace t = training_step(a, s).trace;
+        const std::uint64_t peak = find_peak(t).bytes;
+        CalculatedStep fits(a, s, peak);
+        BOOST_TEST(fits.complete());
+        BOOST_TEST(fits.peak_bytes() == peak);
+        BOOST_TEST(std::move(fits).take().trace.events.size() == t.events.size());
+        for (const std::uint64_t limit : {peak - 1, peak / 2, peak / 8, std::uint64_t{1}}) {
+          const CalculatedStep above(a, s, limit);
+          // The peak may be in the second step, which is not calculated where it copies the first.
+          if (limit < peak - 1) BOOST_TEST(!above.complete());
+          BOOST_TEST(above.peak_bytes() > limit);
+          BOOST_TEST(above.peak_bytes() <= peak);
+        }
+      }
+      ++cases;
+    }
+  BOOST_TEST(cases >= 100u);
+}
+
+BOOST_AUTO_TEST_CASE(a_deep_model_may_end_early) {
+  const Json r = test::oracle_records().front();
+  model::Architecture a = test::architecture_of(r.at("case"));
+  a.layers.resize(1);
+  a.layers.front().count = 4096;
+  StepSettings s = test::settings_of(r.at("case"));
+  s.repeats_layers = false;
+  for (const bool checkpoint : {false, true}) {
+    s.checkpoint = checkpoint;
+    const std::uint64_t weights = [&] {
+      const Trace t = training_step(a, s).trace;
+      return peaks_of_phases(t).front();  // of loading
+    }();
+    for (const double more : {1.1, 1.5}) {
+      const CalculatedStep above(a, s, static_cast<std::uint64_t>(more * double(weights)));
+      BOOST_TEST(!above.complete());
+    }
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
