@@ -1,7 +1,8 @@
 // The forward pass of a Decoder up to the final norm: the causal language models of transformers 5.23
-// and 5.24 (Llama and what is like it, Gemma 2 and 3, OLMo 2 and 3, Granite, Mixtral) and the LoRA layers of
-// peft 0.21. C++ variables are those of the Python functions. Head and loss: decoder_loss.cpp; weights:
-// decoder_weights.cpp; Mixtral's experts: decoder_experts.cpp; GPT-2's layer: decoder_gpt2.cpp.
+// and 5.24 (Llama and what is like it, Gemma 2 and 3, OLMo 2 and 3, Granite, GLM-4, Seed-OSS, Mixtral) and
+// the LoRA layers of peft 0.21. C++ variables are those of the Python functions. Attention:
+// decoder_attention.cpp; head and loss: decoder_loss.cpp; weights: decoder_weights.cpp; Mixtral's experts:
+// decoder_experts.cpp; GPT-2's layer: decoder_gpt2.cpp.
 #include "core/frameworks/decoder.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 namespace trainhost::frameworks {
 
 Tensor Decoder::loss() {
+  if (s_.preferences.trainer != PreferenceTrainer::kNone) return preference_loss();
   if (!zero3_) return loss_of_model();
   // The module without a name is the model itself, which the engine of DeepSpeed calls.
   zero3_->begin_micro_batch();
@@ -115,9 +117,9 @@ Tensor Decoder::hidden_states() {
     x = dropout(t_, x, s_.dropout);
   }
   Rotary rotary, window_rotary;
-  if (!gpt2_) rotary = rotary_tables(layers_.front().head_dim);
+  if (!gpt2_) rotary = rotary_tables(rotary_width());
   window_rotary = rotary;
-  if (two_rotaries()) window_rotary = rotary_tables(layers_.front().head_dim);
+  if (two_rotaries()) window_rotary = rotary_tables(rotary_width());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
@@ -125,7 +127,8 @@ Tensor Decoder::hidden_states() {
     // Gemma and OLMo 3 choose the mask by the kind of the layer, others by whether the window matters.
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = module("", x, [&](const Tensor& in) {
-      return s_.checkpoint ? checkpointed_layer(in, w, context) : sharded_layer(in, w, context);
+      return s_.checkpoint && !is_reference_ ? checkpointed_layer(in, w, context)
+                                             : sharded_layer(in, w, context);
     });
   }
   t_.layer = -1;
@@ -228,7 +231,7 @@ Tensor Decoder::gemma_norm(const Tensor& x, const Tensor& weight) {
 
 Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
   const ModuleScope scope(t_, w.module);
-  if (!w.lora_a) return base_product(w, x);
+  if (!w.lora_a || is_reference_) return base_product(w, x);
   return module(w.adapter.layer, x, [&](const Tensor& in) { return adapted(w, in); });
 }
 
@@ -288,150 +291,6 @@ Tensor Decoder::adapted_quantized(const LinearWeights& w, const Tensor& x) {
   return add(t_, result, change);
 }
 
-Tensor Decoder::rotated(const Tensor& x, const Rotary& r) {
-  const ModuleScope scope(t_, "rotary_emb");
-  const auto rotate = [&](const Tensor& part) {
-    // (q * cos) + (rotate_half(q) * sin): cos and sin need no gradient, so each product saves only its table.
-    Tensor left = mul(t_, part, r.cos);
-    Tensor half;
-    {
-      const Tensor first = slice(t_, part, -1, part->shape[-1] / 2);
-      const Tensor second = slice(t_, part, -1, part->shape[-1] / 2);
-      half = concatenate(t_, {neg(t_, second), first});
-    }
-    const Tensor right = mul(t_, half, r.sin);
-    half.reset();
-    return add(t_, left, right);
-  };
-  if (!phi3_) return rotate(x);
-  const Tensor rest =
-      slice(t_, x, -1, 0);  // Phi-3 concatenates the part that it does not rotate, here nothing
-  const Tensor turned = rotate(x);
-  return concatenate(t_, {turned, rest});
-}
-
-AttentionOutputs Decoder::attended(const Tensor& x, const LayerWeights& w, const Context& context) {
-  // self_attn is called with keyword arguments only, so stage 3 has no hook on its input.
-  if (!zero3_) return attention(x, w, context);
-  AttentionOutputs out;
-  out.output = zero3_->call(
-      "self_attn", x,
-      [&](const Tensor& in) {
-        out = attention(in, w, context);
-        return std::move(out.output);
-      },
-      false);
-  return out;
-}
-
-namespace {
-
-bool all_adapted(std::initializer_list<const LinearWeights*> layers) {
-  return std::ranges::all_of(layers, [](const LinearWeights* w) { return static_cast<bool>(w->lora_a); });
-}
-
-AdaptedWeights for_kernel(const LinearWeights& w) { return {w.weight, w.quantized, w.lora_a, w.lora_b}; }
-
-}  // namespace
-
-/// The input of a kernel's adapters after dropout; none without dropout.
-Tensor Decoder::dropped(const LinearWeights& w, const Tensor& x) {
-  const ModuleScope scope(t_, w.adapter.dropout);
-  return s_.lora_dropout > 0 ? dropout(t_, x, s_.lora_dropout) : Tensor();
-}
-
-std::array<Tensor, 3> Decoder::query_key_value(const LayerWeights& w, const Tensor& x) {
-  if (!s_.adapter_kernels.qkv || !all_adapted({&w.q, &w.k, &w.v})) {
-    Tensor q = run(w.q, x), k = run(w.k, x), v = run(w.v, x);
-    return {std::move(q), std::move(k), std::move(v)};
-  }
-  const Tensor after_dropout = dropped(w.q, x);
-  const ModuleScope scope(t_, "self_attn.qkv");
-  return axolotl_qkv(t_, x, after_dropout, {for_kernel(w.q), for_kernel(w.k), for_kernel(w.v)});
-}
-
-AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, const Context& context) {
-  const auto heads_first = [&](const Tensor& flat, std::int64_t heads) {
-    return transpose(t_, view(t_, flat, {batch_, sequence_, heads, w.head_dim}), 1, 2);
-  };
-  AttentionInputs in;
-  if (w.qkv.weight) {
-    // Phi3Attention: three slices of one product. Their gradients are three tensors of its full size.
-    const std::int64_t q = w.heads * w.head_dim, kv = w.kv_heads * w.head_dim;
-    const Tensor fused = run(w.qkv, x);
-    in.q = heads_first(slice(t_, fused, -1, q), w.heads);
-    in.k = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
-    in.v = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
-  } else if (s_.adapter_kernels.qkv || s_.adapter_kernels.output) {
-    // patch_self_attn_lora(): all three products come before the norms.
-    {
-      const std::array<Tensor, 3> parts = query_key_value(w, x);
-      in.q = heads_first(parts[0], w.heads);
-      in.k = heads_first(parts[1], w.kv_heads);
-      in.v = heads_first(parts[2], w.kv_heads);
-    }
-    if (w.q_norm && !gemma_) {
-      in.q = transpose(t_, norm(transpose(t_, in.q, 1, 2), w.q_norm, "self_attn.q_norm"), 1, 2);
-      in.k = transpose(t_, norm(transpose(t_, in.k, 1, 2), w.k_norm, "self_attn.k_norm"), 1, 2);
-    } else if (w.q_norm) {
-      in.q = norm(in.q, w.q_norm, "self_attn.q_norm");
-      in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
-    }
-  } else if (olmo_) {
-    // Norms of the width of all heads, before these are separated.
-    const Tensor q = norm(run(w.q, x), w.q_norm, "self_attn.q_norm");
-    const Tensor k = norm(run(w.k, x), w.k_norm, "self_attn.k_norm");
-    const Tensor v = run(w.v, x);
-    in.q = heads_first(q, w.heads), in.k = heads_first(k, w.kv_heads), in.v = heads_first(v, w.kv_heads);
-  } else {
-    in.q = heads_first(run(w.q, x), w.heads);
-    if (w.q_norm && !gemma_)
-      in.q = transpose(t_, norm(transpose(t_, in.q, 1, 2), w.q_norm, "self_attn.q_norm"), 1, 2);
-    in.k = heads_first(run(w.k, x), w.kv_heads);
-    if (w.q_norm && !gemma_)
-      in.k = transpose(t_, norm(transpose(t_, in.k, 1, 2), w.k_norm, "self_attn.k_norm"), 1, 2);
-    in.v = heads_first(run(w.v, x), w.kv_heads);
-    if (w.q_norm && gemma_) {
-      in.q = norm(in.q, w.q_norm, "self_attn.q_norm");
-      in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
-    }
-  }
-  if (s_.liger.rotary && w.rotary) {
-    const ModuleScope scope(t_, "rotary_emb");
-    std::tie(in.q, in.k) = liger_rope(t_, in.q, in.k, context.rotary.cos, context.rotary.sin);
-  } else if (w.rotary) {
-    // Both results exist before either variable is assigned again.
-    const auto rotate = [&](const Tensor& y) {
-      return gpt_oss_ ? rotated_halves(y, context.rotary) : rotated(y, context.rotary);
-    };
-    Tensor q = rotate(in.q), k = rotate(in.k);
-    if (olmo_) {
-      // Its tables are in f32 in every type of the weights, and the rotated q and k are cast.
-      const ModuleScope scope(t_, "rotary_emb");
-      Tensor narrow_q = to(t_, q, in.q->type), narrow_k = to(t_, k, in.k->type);
-      q = std::move(narrow_q), k = std::move(narrow_k);
-    }
-    in.q = std::move(q);
-    in.k = std::move(k);
-  }
-  in.mask = context.mask;
-  in.groups = w.heads / w.kv_heads;
-  // attn_logit_softcapping, which no kernel of SDPA has.
-  in.soft_cap = a_.family == "gemma2" && s_.attention == AttentionKernel::kEager;
-  AttentionOutputs out = w.sinks                                   ? attention_with_sinks(in, w.sinks)
-                         : s_.attention == AttentionKernel::kEager ? eager_attention(t_, in)
-                                                                   : sdpa_attention(t_, in);
-  out.output = reshape(t_, out.output, {batch_, sequence_, w.heads * w.head_dim});
-  if (s_.adapter_kernels.output && w.o.lora_a) {
-    const Tensor after_dropout = dropped(w.o, out.output);
-    const ModuleScope scope(t_, w.o.module);
-    out.output = axolotl_output(t_, out.output, after_dropout, for_kernel(w.o));
-  } else {
-    out.output = run(w.o, out.output);
-  }
-  return out;
-}
-
 Tensor Decoder::activated(const Tensor& x) {
   return module("mlp.act_fn", x, [this](const Tensor& in) { return gemma_ ? gelu(t_, in) : silu(t_, in); });
 }
@@ -466,7 +325,11 @@ Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
     const ModuleScope scope(t_, "mlp");
     product = mul(t_, gate, up);
   }
-  return run(w.down, product);
+  Tensor down = run(w.down, product);
+  if (!seed_oss_) return down;
+  product.reset();
+  const ModuleScope scope(t_, "mlp");
+  return dropout(t_, down, s_.dropout);
 }
 
 Tensor Decoder::scaled_output(const Tensor& x) { return granite_ ? mul_number(t_, x) : x; }
@@ -491,27 +354,28 @@ Tensor Decoder::olmo_layer(const Tensor& input, const LayerWeights& w, const Con
 Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context& context) {
   if (gpt2_) return gpt2_layer(input, w, context);
   if (olmo_) return olmo_layer(input, w, context);
-  // LlamaDecoderLayer.forward(). Gemma 2 and 3 have norms after attention and MLP too. `residual` keeps the
-  // input of each half until its sum exists; the sum saves nothing.
+  // LlamaDecoderLayer.forward(). Gemma 2 and 3 and GLM-4 have norms after attention and MLP too. `residual`
+  // keeps the input of each half until its sum exists; the sum saves nothing.
   const bool four = w.norms.size() == 4;
   Tensor residual = input;
-  Tensor x = norm(input, w.norms[0], kNormModules[0]);
+  const char* const* names = glm4_ ? kGlmNormModules : kNormModules;
+  Tensor x = norm(input, w.norms[0], names[0]);
   AttentionOutputs attention_outputs = attended(x, w, context);
   x = std::move(attention_outputs.output);
   // Phi-3 has dropout modules, which are off: hooks of stage 3 without memory.
   const auto unchanged = [](const Tensor& in) { return in; };
   if (phi3_) x = module("resid_attn_dropout", x, unchanged);
-  if (four) x = norm(x, w.norms[1], kNormModules[1]);
+  if (four) x = norm(x, w.norms[1], names[1]);
   {
     const ModuleScope scope(t_, "self_attn");
     x = add(t_, residual, scaled_output(x));
   }
   residual = x;
-  x = norm(x, w.norms[four ? 2 : 1], kNormModules[four ? 2 : 1]);
+  x = norm(x, w.norms[four ? 2 : 1], names[four ? 2 : 1]);
   x = module("mlp", x, [&](const Tensor& in) { return w.router ? experts(in, w) : mlp(in, w); });
   if (gpt_oss_) attention_outputs.weights.reset();  // `_` is assigned again
   if (phi3_) x = module("resid_mlp_dropout", x, unchanged);
-  if (four) x = norm(x, w.norms[3], kNormModules[3]);
+  if (four) x = norm(x, w.norms[3], names[3]);
   const ModuleScope scope(t_, "mlp");
   return add(t_, residual, scaled_output(x));
 }

@@ -2,13 +2,18 @@
 // of the Python code, because their lifetimes are part of the memory. Other frameworks' models:
 // decoder_*.hpp; their steps: training_step.hpp.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/frameworks/adapter_kernels.hpp"
 #include "core/frameworks/attention.hpp"
 #include "core/frameworks/int8.hpp"
 #include "core/frameworks/nf4.hpp"
@@ -20,6 +25,9 @@ namespace trainhost::frameworks {
 /// Modules of the norms of a layer, in the order of LayerWeights::norms.
 inline constexpr const char* kNormModules[4] = {"input_layernorm", "post_attention_layernorm",
                                                 "pre_feedforward_layernorm", "post_feedforward_layernorm"};
+
+inline constexpr const char* kGlmNormModules[4] = {"input_layernorm", "post_self_attn_layernorm",
+                                                   "post_attention_layernorm", "post_mlp_layernorm"};
 
 /// OLMo 2 and 3 have norms of the outputs only.
 inline constexpr const char* kOlmoNormModules[2] = {"post_attention_layernorm", "post_feedforward_layernorm"};
@@ -39,6 +47,14 @@ struct LinearWeights {
   Tensor lora_a, lora_b;
   std::int32_t unit_a = 0, unit_b = 0;  // of FSDP1
 };
+
+/// Of a kernel that computes several layers with their adapters.
+inline AdaptedWeights for_kernel(const LinearWeights& w) {
+  return {w.weight, w.quantized, w.lora_a, w.lora_b};
+}
+inline bool all_adapted(std::initializer_list<const LinearWeights*> layers) {
+  return std::ranges::all_of(layers, [](const LinearWeights* w) { return static_cast<bool>(w->lora_a); });
+}
 
 struct LayerWeights {
   LinearWeights qkv, q, k, v, o;          // fused or separate
@@ -97,6 +113,13 @@ class Decoder : public StepModel {
   Tensor cut_loss_of(const Tensor& x);
   /// The Trainer's loss, from the result of the model: its logits and its own loss.
   Tensor trainer_loss_of(Tensor logits, Tensor loss);
+  // Training by preferences: preference_loss.cpp.
+  Tensor logits_of_rows();
+  Tensor reference_logits();
+  Tensor preference_loss();
+  Tensor loss_of_scores(const Tensor& policy, const Tensor& reference);
+  Tensor trl_preference_loss();
+  Tensor factory_preference_loss();
   bool two_rotaries() const;
   /// Of the inverse frequencies: buffer_dtype of FSDP1's mixed precision casts them.
   Element rotary_type() const;
@@ -122,6 +145,9 @@ class Decoder : public StepModel {
   AttentionOutputs attended(const Tensor& x, const LayerWeights& w, const Context& context);
   AttentionOutputs attention(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor rotated(const Tensor& x, const Rotary& rotary);
+  std::pair<Tensor, Tensor> rotated_pairs(const Tensor& q, const Tensor& k, const Rotary& rotary);
+  /// Elements of a head that are rotated.
+  std::int64_t rotary_width() const { return layers_.front().head_dim / (glm4_ ? 2 : 1); }
   Tensor activated(const Tensor& x);
   Tensor mlp(const Tensor& x, const LayerWeights& w);
   Tensor experts(const Tensor& x, const LayerWeights& w);
@@ -136,11 +162,15 @@ class Decoder : public StepModel {
   std::int64_t batch_, sequence_, hidden_;
   bool gemma_, gpt2_, phi3_, granite_;
   bool olmo_;  // OLMo 2 and 3
-  bool gpt_oss_;
+  bool gpt_oss_, glm4_, seed_oss_;
   bool mask_per_kind_;  // masks of full attention and of windows are made, whatever the layers need
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_, loss_weights_;
   std::vector<Tensor> buffers_;
   std::vector<LayerWeights> layers_;
+  /// A second model with settings of its own, where nothing but weights are trained by preferences.
+  std::unique_ptr<StepSettings> reference_settings_;
+  std::unique_ptr<Decoder> reference_;
+  bool is_reference_ = false;            // runs as the reference: without adapters and checkpoints
   std::set<std::string> adapter_names_;  // of modules, which weights refer to
   std::uint32_t adapter_units_ = 0;      // of FSDP1
 };

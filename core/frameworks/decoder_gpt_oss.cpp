@@ -27,21 +27,6 @@ Tensor largest(Tape& t, const Tensor& x) {
                  shape, x->type);
 }
 
-/// Every second element of the last dimension: x[..., ::2].
-Tensor every_second(Tape& t, const Tensor& x) {
-  Shape shape = x->shape;
-  shape.size[shape.dims - 1] /= 2;
-  shape.stride[shape.dims - 1] *= 2;
-  return t.apply_view({"slice",
-                       std::span(&x, 1),
-                       {},
-                       false,
-                       [before = x->shape.made_contiguous()](BackwardCall& c) {
-                         c.results[0] = c.tape.make(before, c.grads[0]->type, "gradient of a slice");
-                       }},
-                      x, shape);
-}
-
 /// clamp() with an upper bound, and a lower one where `both`.
 Tensor clamp(Tape& t, const Tensor& x, bool both) {
   return t.apply({"clamped", std::span(&x, 1), std::span(&x, 1), false,

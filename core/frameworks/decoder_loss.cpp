@@ -117,7 +117,9 @@ Tensor Decoder::cut_loss_of(const Tensor& x) {
   t_.module = "loss";
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   const Tensor& head = a_.tied ? embedding_ : head_;
-  Tensor loss = cut_cross_entropy(t_, to(t_, x, head->type), head, ids_, a_.family == "gemma2");
+  // Granite divides the hidden states by logits_scaling, not the logits.
+  const Tensor states = granite_ ? div_number(t_, x) : x;
+  Tensor loss = cut_cross_entropy(t_, to(t_, states, head->type), head, ids_, a_.family == "gemma2");
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";

@@ -1,6 +1,7 @@
-// The Llama of torchtune (main branch, commit bd2a0fc): weights and forward pass of TransformerDecoder. Eager
-// layers follow the Python code operator by operator; compiled ones have a kernel between two products
-// (fused.hpp), because torchtune compiles each layer alone. The losses: torchtune_loss.cpp.
+// The Llama of torchtune, which is its Mistral too, and its Qwen 2 and 3 (main branch, commit bd2a0fc):
+// weights and forward pass of TransformerDecoder. Eager layers follow the Python code operator by operator;
+// compiled ones have a kernel between two products (fused.hpp), because torchtune compiles each layer alone.
+// The losses: torchtune_loss.cpp.
 #include "core/frameworks/decoder_torchtune.hpp"
 
 #include <utility>
@@ -20,26 +21,35 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
       sequence_(settings.sequence),
       hidden_(a.hidden),
       vocab_(a.vocab),
-      tied_(a.tied) {
+      tied_(a.tied),
+      qwen_(a.family.starts_with("qwen")) {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
   embedding_ = weight(Fsdp::kRoot, {vocab_, hidden_}, "tok_embeddings");
-  for (const model::LayerRun& run : a.layers)
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      t_.layer = static_cast<std::int32_t>(layers_.size());
-      add_layer(run.layer);
-    }
-  t_.layer = -1;
-  final_norm_ = weight(Fsdp::kRoot, {hidden_}, "norm");
-  head_ = tied_ ? embedding_ : weight(Fsdp::kRoot, {vocab_, hidden_}, "output");
   // RotaryPositionalEmbeddings: one table for all layers, with a row for each position up to max_seq_len,
-  // which may be many times the length of the sequences.
-  const std::int64_t half = layers_.front().head_dim / 2;
+  // which may be many times the length of the sequences. The builders of Qwen with adapters make one per
+  // layer. Qwen's table has each angle twice.
+  const std::int64_t half = a.layers.front().layer.attention.head_dim / 2;
   const std::int64_t positions = s_.positions ? s_.positions : sequence_;
   const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* name) {
     return t_.new_storage(shape, type, Purpose::kBuffers, module, name);
   };
-  buffers_.push_back(buffer({half}, Element::kF32, "pos_embeddings", "inverse frequencies"));
-  angles_ = buffer({positions, half, 2}, Element::kF32, "pos_embeddings", "cos and sin of every position");
+  const auto add_angles = [&] {
+    buffers_.push_back(buffer({half}, Element::kF32, "pos_embeddings", "inverse frequencies"));
+    angles_ = buffer(qwen_ ? Shape{positions, 4 * half} : Shape{positions, half, 2}, Element::kF32,
+                     "pos_embeddings", "cos and sin of every position");
+    buffers_.push_back(angles_);
+  };
+  const bool own_angles = qwen_ && s_.lora_rank;
+  for (const model::LayerRun& run : a.layers)
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      t_.layer = static_cast<std::int32_t>(layers_.size());
+      add_layer(run.layer);
+      if (own_angles) add_angles();
+    }
+  t_.layer = -1;
+  final_norm_ = weight(Fsdp::kRoot, {hidden_}, "norm");
+  head_ = tied_ ? embedding_ : weight(Fsdp::kRoot, {vocab_, hidden_}, "output");
+  if (!own_angles) add_angles();
   ids_ = buffer({batch_, sequence_}, Element::kI64, "", "token ids");
   labels_ = buffer({batch_, sequence_}, Element::kI64, "", "labels");
   positions_ = buffer({batch_, sequence_}, Element::kI64, "", "positions");
@@ -90,6 +100,10 @@ void TorchtuneDecoder::add_layer(const model::Layer& l) {
   w.gate = linear_weights("mlp.w1", hidden_, width, false, kLoraGate);
   w.down = linear_weights("mlp.w2", width, hidden_, false, kLoraDown);
   w.up = linear_weights("mlp.w3", hidden_, width, false, kLoraUp);
+  if (a.qk_norm != model::NormKind::kNone) {
+    w.q_norm = weight(t_.layer, {w.head_dim}, "attn.q_norm");
+    w.k_norm = weight(t_.layer, {w.head_dim}, "attn.k_norm");
+  }
   w.attention_norm = weight(t_.layer, {hidden_}, "sa_norm");
   w.mlp_norm = weight(t_.layer, {hidden_}, "mlp_norm");
   layers_.push_back(std::move(w));
@@ -286,6 +300,34 @@ Tensor TorchtuneDecoder::rotated(const Tensor& x, const Layer& w) {
   return to(t_, out, x->type);
 }
 
+Tensor TorchtuneDecoder::rotated_halves(const Tensor& x, const Layer& w) {
+  // Qwen2RotaryPositionalEmbeddings.forward(): in the type of x, with a copy of cos and of sin in that type.
+  // Its variables exist until it returns.
+  const ModuleScope scope(t_, "attn.pos_embeddings");
+  const std::int64_t rows = s_.packed ? batch_ : 1, half = w.head_dim / 2;
+  Tensor table = angles_;
+  if (s_.packed) table = t_.make({batch_, sequence_, 4 * half}, Element::kF32, "cos and sin of the tokens");
+  const Shape angles{rows, sequence_, 1, w.head_dim};
+  const Tensor cos = t_.make(angles, x->type, "cos"), sin = t_.make(angles, x->type, "sin");
+  const Tensor first = slice(t_, x, -1, half), second = slice(t_, x, -1, half);
+  const Tensor turned = concatenate(t_, {neg(t_, second), first});
+  Tensor left = mul(t_, x, cos);
+  const Tensor right = mul(t_, turned, sin);
+  return add(t_, left, right);
+}
+
+/// Queries or keys, [B, S, heads, D], with their norm and positions. Qwen 3 transposes them for the norm, and
+/// assigns the result to the variable that had x.
+Tensor TorchtuneDecoder::positioned(Tensor x, const Layer& w, const Tensor& norm_weight, const char* name) {
+  if (!qwen_) return rotated(x, w);
+  if (norm_weight) {
+    x = transpose(t_, x, 1, 2);
+    x = norm(x, norm_weight, name);
+    x = transpose(t_, x, 1, 2);
+  }
+  return rotated_halves(x, w);
+}
+
 Tensor TorchtuneDecoder::repeated(const Tensor& x, std::int64_t times) {
   // expand().flatten(1, 2): a copy, because no strides describe repeated heads as one dimension.
   if (times == 1) return x;
@@ -303,7 +345,7 @@ Tensor TorchtuneDecoder::attention(const Tensor& x, const Layer& w) {
     q = fused_map(t_, q, Shape{batch_, sequence_, w.heads, w.head_dim}.transposed(1, 2));
   } else {
     q = heads(q, w.heads);
-    q = transpose(t_, rotated(q, w), 1, 2);
+    q = transpose(t_, positioned(std::exchange(q, {}), w, w.q_norm, "attn.q_norm"), 1, 2);
   }
   Tensor k = run(w.k, x), v = run(w.v, x);
   const ModuleScope scope(t_, "attn");
@@ -326,7 +368,7 @@ Tensor TorchtuneDecoder::attention(const Tensor& x, const Layer& w) {
   // MultiHeadAttention.forward(): the variables q, k and v exist until it returns.
   k = heads(k, w.kv_heads);
   v = heads(v, w.kv_heads);
-  k = transpose(t_, rotated(k, w), 1, 2);
+  k = transpose(t_, positioned(std::exchange(k, {}), w, w.k_norm, "attn.k_norm"), 1, 2);
   v = transpose(t_, v, 1, 2);
   const std::int64_t times = w.heads / w.kv_heads;
   k = repeated(k, times);

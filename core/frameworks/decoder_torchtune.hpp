@@ -1,5 +1,5 @@
-// The Llama of torchtune: full training, LoRA and QLoRA, with its losses (torchtune_loss.cpp). Its recipes'
-// optimizers: optimizer_step.hpp.
+// The Llama of torchtune, and its Qwen 2 and 3: full training, LoRA and QLoRA, with its losses
+// (torchtune_loss.cpp). Its recipes' optimizers: optimizer_step.hpp.
 #pragma once
 #include <vector>
 
@@ -23,7 +23,7 @@ class TorchtuneDecoder : public StepModel {
   };
   struct Layer {
     Linear q, k, v, output, gate, down, up;
-    Tensor attention_norm, mlp_norm;
+    Tensor attention_norm, mlp_norm, q_norm, k_norm;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   };
 
@@ -40,6 +40,8 @@ class TorchtuneDecoder : public StepModel {
   Tensor attention(const Tensor& x, const Layer& w);
   Tensor feed_forward(const Tensor& x, const Layer& w);
   Tensor rotated(const Tensor& x, const Layer& w);
+  Tensor rotated_halves(const Tensor& x, const Layer& w);
+  Tensor positioned(Tensor x, const Layer& w, const Tensor& norm_weight, const char* name);
   Tensor repeated(const Tensor& x, std::int64_t times);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
   Tensor run(const Linear& w, const Tensor& x);
@@ -53,6 +55,7 @@ class TorchtuneDecoder : public StepModel {
   const StepSettings& s_;
   std::int64_t batch_, sequence_, hidden_, vocab_;
   bool tied_;
+  bool qwen_;  // its rotary embedding
   Tensor embedding_, head_, final_norm_, ids_, labels_, positions_, angles_;
   std::vector<Tensor> buffers_, offloading_;
   std::vector<Layer> layers_;

@@ -21,6 +21,8 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       granite_(architecture.family == "granite"),
       olmo_(architecture.family == "olmo2" || architecture.family == "olmo3"),
       gpt_oss_(architecture.family == "gpt_oss"),
+      glm4_(architecture.family == "glm4"),
+      seed_oss_(architecture.family == "seed_oss"),
       mask_per_kind_(gemma_ || gpt_oss_ || architecture.family == "olmo3") {
   if (s_.fsdp.ranks && s_.fsdp.flat)
     fsdp_ = std::make_unique<FlatFsdp>(tape, s_.fsdp, a_.layer_count());
@@ -58,11 +60,19 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   // of the weights.
   if (!gpt2_)
     for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
-      buffer({layers_.front().head_dim / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
+      buffer({rotary_width() / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
   // name2qmap of bitsandbytes, of which each weight has a copy.
   if (s_.nf4 && s_.double_quantized) buffer({256}, Element::kF32, "", "table of the NF4 scales");
   if (gemma_) buffer({}, s_.nf4 || s_.int8 ? computed_type() : s_.weights, "embed_tokens", "scale");
+  if (s_.frozen) return;  // the policy has the tokens
+  if (s_.preferences.trainer != PreferenceTrainer::kNone && s_.preferences.reference && !s_.lora_rank) {
+    reference_settings_ = std::make_unique<StepSettings>(s_);
+    reference_settings_->preferences = {};
+    reference_settings_->frozen = true;
+    reference_ = std::make_unique<Decoder>(tape, a_, *reference_settings_);
+  }
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
+  if (reference_) reference_->ids_ = ids_;
   if (s_.trainer_loss)
     loss_weights_ =
         t_.new_storage({batch_, sequence_}, Element::kF32, Purpose::kBuffers, "", "weights of the tokens");
@@ -82,7 +92,7 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
     return w.full;
   }
   // With LoRA only adapters are trained: frozen weights have no gradient and no optimizer state.
-  const bool trained = !base || s_.lora_rank == 0;
+  const bool trained = !s_.frozen && (!base || s_.lora_rank == 0);
   if (zero3_) {
     const Tensor w = zero3_->parameter(shape, s_.weights, module, trained);
     if (trained) trained_.push_back(w);
@@ -181,17 +191,22 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
   if (l.experts.count) {
     w.experts_per_token = l.experts.active;
     const std::int64_t n = l.experts.count, width = l.experts.each.width;
-    // All experts of a layer are one tensor each, as grouped products need them.
-    w.router = weight({n, hidden_}, gpt_oss_ ? "mlp.router" : "mlp.gate");
-    if (l.experts.router_bias) w.router_bias = weight({n}, "mlp.router");
-    w.experts_up = weight({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
-    if (l.experts.each.up_bias) w.experts_up_bias = weight({n, 2 * width}, "mlp.experts.gate_up_proj");
-    w.experts_down = weight({n, hidden_, width}, "mlp.experts.down_proj");
-    if (l.experts.each.down_bias) w.experts_down_bias = weight({n, hidden_}, "mlp.experts.down_proj");
+    // All experts of a layer are one tensor each, as grouped products need them; no linear layers, so that
+    // bitsandbytes quantizes neither them nor the router.
+    const auto own = [&](const Shape& shape, const char* module) {
+      return s_.expert_weights ? t_.parameter(shape, *s_.expert_weights, module, false)
+                               : weight(shape, module);
+    };
+    w.router = own({n, hidden_}, gpt_oss_ ? "mlp.router" : "mlp.gate");
+    if (l.experts.router_bias) w.router_bias = own({n}, "mlp.router");
+    w.experts_up = own({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
+    if (l.experts.each.up_bias) w.experts_up_bias = own({n, 2 * width}, "mlp.experts.gate_up_proj");
+    w.experts_down = own({n, hidden_, width}, "mlp.experts.down_proj");
+    if (l.experts.each.down_bias) w.experts_down_bias = own({n, hidden_}, "mlp.experts.down_proj");
     return;
   }
   const std::int64_t width = l.mlp.width;
-  if (phi3_) {
+  if (phi3_ || glm4_) {
     w.gate_up =
         linear_weights("mlp.gate_up_proj", hidden_, 2 * width, false, adapter_rank(kLoraGate | kLoraUp));
   } else if (gpt2_) {
@@ -209,7 +224,8 @@ void Decoder::add_layer(const model::Layer& l) {
   add_attention(w, l.attention);
   add_mlp(w, l);
   for (std::uint32_t i = 0; i < l.norms; ++i) {
-    w.norms.push_back(weight({hidden_}, olmo_ ? kOlmoNormModules[i] : kNormModules[i]));
+    const char* module = olmo_ ? kOlmoNormModules[i] : glm4_ ? kGlmNormModules[i] : kNormModules[i];
+    w.norms.push_back(weight({hidden_}, module));
     if (gpt2_) w.norm_shifts.push_back(weight({hidden_}, kNormModules[i]));
   }
   layers_.push_back(std::move(w));

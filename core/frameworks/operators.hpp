@@ -25,6 +25,10 @@ Tensor view_as_complex(Tape& t, const Tensor& x);
 Tensor view_as_real(Tape& t, const Tensor& x, const Shape& sizes);
 /// The first or another `n` elements of a dimension.
 Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n);
+/// Every second element of the last dimension.
+Tensor every_second(Tape& t, const Tensor& x);
+/// stack((a, b), dim=-1).flatten(-2): elements of a and b in turn.
+Tensor stack_pairs(Tape& t, const Tensor& a, const Tensor& b);
 /// Parts of the last dimension.
 std::vector<Tensor> split(Tape& t, const Tensor& x, std::initializer_list<std::int64_t> sizes);
 /// Along the last dimension.

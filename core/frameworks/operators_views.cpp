@@ -1,6 +1,7 @@
 // Views and copies: which operators only give memory another shape, which copy it, and which gradients are
 // views again. Autograd saves no tensor for any of them, only sizes. Elementwise operators, reductions and
 // losses: operators.cpp; products: operators_products.cpp.
+#include <array>
 #include <cassert>
 #include <span>
 #include <utility>
@@ -94,6 +95,35 @@ Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n) {
   return view_operator(t, "slice", x, x->shape.sliced(dim, n), [before = x->shape](BackwardCall& c) {
     c.results[0] = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient of a slice");
   });
+}
+
+Tensor every_second(Tape& t, const Tensor& x) {
+  Shape shape = x->shape.sliced(-1, x->shape[-1] / 2);
+  shape.stride[shape.dims - 1] *= 2;
+  return view_operator(t, "slice", x, shape, [before = x->shape](BackwardCall& c) {
+    c.results[0] = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient of a slice");
+  });
+}
+
+Tensor stack_pairs(Tape& t, const Tensor& a, const Tensor& b) {
+  // The gradients are views of that of the result (unbind()).
+  const std::array inputs{a, b};
+  Shape pairs = a->shape.unsqueezed(a->shape.dims).made_contiguous(), flat = a->shape;
+  pairs.size[pairs.dims - 1] = 2;
+  flat.size[flat.dims - 1] *= 2;
+  const Tensor stacked = t.apply({"stack",
+                                  inputs,
+                                  {},
+                                  false,
+                                  [](BackwardCall& c) {
+                                    const Tensor g = c.take();
+                                    Shape part = g->shape;
+                                    --part.dims;
+                                    for (std::size_t i = 0; i < 2; ++i)
+                                      if (c.needs(i)) c.results[i] = c.tape.alias(g, part);
+                                  }},
+                                 pairs.made_contiguous(), a->type);
+  return view(t, stacked, flat);
 }
 
 std::vector<Tensor> split(Tape& t, const Tensor& x, std::initializer_list<std::int64_t> sizes) {

@@ -24,11 +24,12 @@
 namespace trainhost::frameworks {
 namespace {
 
-constexpr std::string_view kFamilies[] = {"gemma2", "gemma3",  "gemma3_text", "gpt2",   "gpt_oss", "granite",
-                                          "llama",  "mistral", "mixtral",     "olmo2",  "olmo3",   "phi3",
-                                          "qwen2",  "qwen3",   "qwen3_moe",   "smollm3"};
-// Whose modules the kernels of Liger, Cut Cross Entropy and axolotl replace in another way.
-constexpr std::string_view kWithoutKernels[] = {"gpt_oss", "granite", "olmo2", "olmo3", "qwen3_moe"};
+constexpr std::string_view kFamilies[] = {
+    "gemma2",  "gemma3", "gemma3_text", "glm4", "gpt2",  "gpt_oss", "granite",   "llama",    "mistral",
+    "mixtral", "olmo2",  "olmo3",       "phi3", "qwen2", "qwen3",   "qwen3_moe", "seed_oss", "smollm3"};
+// Whose modules the kernels of Liger and axolotl replace in another way.
+constexpr std::string_view kWithoutKernels[] = {"glm4",  "seed_oss", "gpt_oss",  "granite",
+                                                "olmo2", "olmo3",    "qwen3_moe"};
 constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "mistral",
                                                   "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
@@ -250,8 +251,9 @@ bool has_builder(std::string_view family, ModelSource modules) {
     return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
   if (modules == ModelSource::kMegatron)
     return std::ranges::find(kMegatronFamilies, family) != std::end(kMegatronFamilies);
-  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
-    return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
+  if (modules == ModelSource::kTorchtitan) return family == "llama";
+  if (modules == ModelSource::kTorchtune)
+    return family == "llama" || family == "mistral" || family == "qwen2" || family == "qwen3";
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 
@@ -264,17 +266,16 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
                                std::uint64_t limit)
     : layers_(architecture.layer_count()) {
   if (!has_builder(architecture.family, s.modules))
-    throw usage_error(
-        "the training step of the family '" + architecture.family + "' is not described",
-        "families: gemma2, gemma3, gpt2, gpt_oss, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, "
-        "qwen2, qwen3, qwen3_moe, smollm3");
+    throw usage_error("the training step of the family '" + architecture.family + "' is not described",
+                      "families: gemma2, gemma3, glm4, gpt2, gpt_oss, granite, llama, mistral, mixtral, "
+                      "olmo2, olmo3, phi3, "
+                      "qwen2, qwen3, qwen3_moe, seed_oss, smollm3");
   const auto& [qkv, output, mlp] = s.adapter_kernels;
   if (std::ranges::find(kWithoutKernels, architecture.family) != std::end(kWithoutKernels) &&
-      (s.liger.loss || s.liger.norms || s.liger.rotary || s.liger.swiglu || s.cut_loss || qkv || output ||
-       mlp))
-    throw usage_error("kernels of Liger, Cut Cross Entropy and axolotl are not described for the family '" +
-                          architecture.family + "'",
-                      "use none of them");
+      (s.liger.loss || s.liger.norms || s.liger.rotary || s.liger.swiglu || qkv || output || mlp))
+    throw usage_error(
+        "kernels of Liger and axolotl are not described for the family '" + architecture.family + "'",
+        "use none of them");
   require_countable(architecture, s);
   if (may_be_repeated(architecture, s) && has_equal_adapters(s)) {
     model::Architecture small = architecture;

@@ -75,6 +75,17 @@ struct AdapterKernels {
   bool operator==(const AdapterKernels&) const = default;
 };
 
+/// Whose loss a training by preferences has (DPO).
+enum class PreferenceTrainer : std::uint8_t { kNone, kTrl, kFactory };
+
+/// Training by preferences; transformers on one device or under DDP. `batch` counts chosen and rejected
+/// sequences.
+struct Preferences {
+  PreferenceTrainer trainer = PreferenceTrainer::kNone;
+  bool reference = true;  // computed in the step: by a second model, or with adapters by the base alone
+  bool operator==(const Preferences&) const = default;
+};
+
 struct StepSettings {
   std::uint32_t batch = 1, sequence = 1, accumulate = 1;  // sequences, tokens, micro-batches
   Element weights = Element::kF32;
@@ -100,13 +111,15 @@ struct StepSettings {
   /// Ranks of each layer in the order of the bits of LoraTarget, 0: none; empty: lora_rank where lora_targets
   /// says so.
   std::vector<std::array<std::uint32_t, 7>> lora_ranks;
-  double dropout = 0, lora_dropout = 0;  // dropout: of GPT-2
+  double dropout = 0, lora_dropout = 0;  // dropout: of GPT-2 and Seed-OSS
   Element adapters = Element::kF32;      // over weights of bitsandbytes
   LigerKernels liger;
   AdapterKernels adapter_kernels;
   /// The Trainer computes a second loss from the logits of the model (format v1 of LLaMA-Factory); on one
   /// device or under DDP.
   bool trainer_loss = false;
+  Preferences preferences;
+  bool frozen = false;    // nothing is trained: the reference model
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
   DdpPolicy ddp;
   FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights
@@ -124,6 +137,8 @@ struct StepSettings {
   double outlier_share = 0;
   std::optional<std::uint32_t> outliers;
   std::int64_t outlier_columns(std::int64_t inputs) const;
+  /// Type of experts and router over a quantized base, where it is not `weights`.
+  std::optional<Element> expert_weights;
   bool whole_packed = false;    // FSDP2 leaves each rank all packed weights (bnb_4bit_quant_storage uint8)
   bool packed = false;          // positions are given, because a row holds several sequences
   bool offload_inputs = false;  // the inputs of checkpointed layers are in host memory until they are needed
@@ -138,8 +153,8 @@ struct StepSettings {
   bool operator==(const StepSettings&) const = default;
 };
 
-/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3, gemma3_text, gpt2,
-/// phi3, mixtral. litgpt: also gpt_neox and phi, but no Gemma, GPT-2 and Mixtral.
+/// Whether training_step() knows the family (kFamilies in training_step.cpp). litgpt: also gpt_neox and phi,
+/// but no Gemma, GPT-2 and Mixtral.
 bool has_builder(std::string_view family, ModelSource modules = ModelSource::kTransformers);
 
 struct TrainingStep {

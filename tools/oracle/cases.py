@@ -54,6 +54,7 @@ class Case:
     ranks: dict | None = None      # rank_pattern of peft; None: all adapters have the rank `lora`
     factory: bool | None = None    # step.py; None: the model computes the loss
     axolotl: list | None = None    # adapter_kernels.py; None: not trained by axolotl
+    dpo: dict | None = None        # preferences.py; None: not trained by preferences
 
     @staticmethod
     def from_json(record: dict):
@@ -349,6 +350,14 @@ def draw_tune(seed: int, number: int) -> Case:
         tune={"loss": loss, "in_backward": in_backward, "nf4": nf4, "packed": r.random() < 0.5})
 
 
+def draw_tune_qwen(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Qwen 2 or 3 of torchtune, in bf16, on one device; half of the cases have few words."""
+    r = random.Random(f"tune/qwen/{seed}/{number}")
+    case = draw_tune(f"{seed}/qwen", number // 2 * 3 + number // 2 % 2)
+    few = {"vocab": between(r, 100, 300)} if number // 2 % 2 else {}
+    return dataclasses.replace(case, family=("qwen2", "qwen3")[number % 2], fsdp=None, tune=case.tune | {"nf4": False}, **few)
+
+
 LITGPT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi", "gpt_neox", "llama")
 
 
@@ -552,6 +561,32 @@ def draw_kindred(seed: int, number: int) -> Case:
                                window=between(r, 16, 600) if family == "olmo3" and r.random() < 0.5 else 0, **few)
 
 
+def draw_glm_seed(seed: int, number: int) -> Case:
+    """Case `number` of a seed of GLM-4 or Seed-OSS, which has dropout in half of its cases. Every fourth case has adapters over
+    4-bit weights. Half of the cases have few words, so that a layer sets the peak."""
+    r = random.Random(f"glm-seed/{seed}/{number}")
+    family, turn = ("glm4", "seed_oss")[number % 2], number // 2
+    if turn % 4 == 3:
+        case = draw_quantized(f"{seed}/glm-seed", number * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index("llama"))
+    else:
+        case = draw(f"{seed}/glm-seed", number * len(FAMILIES) + FAMILIES.index("llama"))
+    few = {"vocab": between(r, 100, 300)} if turn % 2 else {}
+    return dataclasses.replace(case, family=family, layers=r.choice([2, 3]), window=0,
+                               dropout=r.choice([0.0, 0.1]) if family == "seed_oss" else 0.0, **few)
+
+
+def draw_quantized_moe(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters of attention over 4-bit weights of Mixtral or Qwen3-MoE, whose experts and routers are
+    no linear layers: they are in f32 where peft prepares the model. From 14 on as axolotl prepares it: embedding, norms and
+    head are cast back to bf16."""
+    r = random.Random(f"quantized/moe/{seed}/{number}")
+    dense = draw_quantized(f"{seed}/moe", number * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index("llama"))
+    case = draw(f"{seed}/moe", number * len(FAMILIES) + FAMILIES.index("mixtral"))
+    sizes = {name: getattr(case, name) for name in ("hidden", "intermediate", "heads", "kv_heads", "head_dim", "experts", "experts_per_token")}
+    axolotl = {"precision": "bf16", "quantized": dict(dense.quantized, prepared="axolotl", autocast=True)} if number >= 14 else {}
+    return dataclasses.replace(dense, family=("mixtral", "qwen3_moe")[number % 2], window=0, vocab=between(r, 100, 4000), **sizes, **axolotl)
+
+
 def draw_qwen3_moe(seed: int, number: int) -> Case:
     """Case `number` of a seed of Qwen3-MoE: one device, with adapters in half of the cases; every third under FSDP2. Half of the
     cases have few words, so that a layer sets the peak."""
@@ -600,6 +635,24 @@ def draw_cut(seed: int, number: int) -> Case:
         case, cut=True, precision="bf16", checkpoint=checkpoint, sequence=between(r, 16, 200) if turn % 2 else case.sequence)
 
 
+def draw_cut_kindred(seed: int, number: int) -> Case:
+    """The same for families whose modules are like those of Llama or Mixtral but for a few operators."""
+    families = ("granite", "olmo2", "olmo3", "qwen3_moe", "smollm3", "glm4", "seed_oss")
+    family, turn = families[number % len(families)], number // len(families)
+    r = random.Random(f"cut/kindred/{seed}/{number}")
+    if family == "qwen3_moe":
+        case = draw_qwen3_moe(f"{seed}/cut", turn * 3)
+    elif family in ("glm4", "seed_oss"):
+        case = draw_glm_seed(f"{seed}/cut", turn * 2 + (family == "seed_oss"))
+    elif family == "smollm3":
+        case = draw_smollm3(f"{seed}/cut", turn)
+    else:
+        case = draw_kindred(f"{seed}/cut", turn * len(KINDRED) + KINDRED.index(family))
+    quantized = dict(case.quantized, prepared=False, autocast=True) if case.quantized else None
+    return dataclasses.replace(case, cut=True, precision="bf16", quantized=quantized, checkpoint=r.random() < 0.5,
+                               sequence=between(r, 16, 200) if turn % 2 else case.sequence)
+
+
 def draw_eight_bit(seed: int, number: int) -> Case:
     """Case `number` of a seed in full training with AdamW of bitsandbytes in 8 bits, with few tokens, so that weights and moments
     set the peaks."""
@@ -607,6 +660,27 @@ def draw_eight_bit(seed: int, number: int) -> Case:
     case = draw(f"{seed}/eight", number)
     return dataclasses.replace(case, optimizer="adamw-8bit", lora=0, lora_targets="", lora_dropout=0.0, batch=1,
                                sequence=between(r, 8, 64))
+
+
+DPO_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3")
+
+
+def draw_dpo(seed: int, number: int) -> Case:
+    """Case `number` of a seed trained by preferences: in turn as a whole, with adapters, and with adapters over 4-bit weights. Every
+    sixth has no reference in its step."""
+    r = random.Random(f"dpo/{seed}/{number}")
+    family, turn = DPO_FAMILIES[number % len(DPO_FAMILIES)], number // len(DPO_FAMILIES)
+    way = (turn + number) % 3
+    if way == 2:
+        case = draw_quantized(f"{seed}/dpo", turn * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index(family))
+    else:
+        case = draw(f"{seed}/dpo", turn * len(FAMILIES) + FAMILIES.index(family))
+        case = dataclasses.replace(case, lora=r.choice([4, 8, 16]) if way else 0, lora_targets="all" if way else "")
+    checkpoint = r.random() < 0.6
+    return dataclasses.replace(
+        case, lora_dropout=0.0, batch=r.choice([1, 1, 2]), vocab=between(r, 4000, 30000), sequence=between(r, 48, 600), checkpoint=checkpoint,
+        reentrant=True if checkpoint and r.random() < 0.5 else None,
+        dpo={"trainer": ("trl", "factory")[turn % 2], "reference": number % 6 != 5})
 
 
 AXOLOTL_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3")

@@ -16,6 +16,7 @@ DTYPES = {"fp32": torch.float32, "autocast": torch.float32, "bf16": torch.bfloat
 PROJECTIONS = {
     "gpt2": {"qv": ["c_attn"], "all": ["c_attn", "c_proj", "c_fc"]},
     "phi3": {"qv": ["qkv_proj"], "all": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
+    "glm4": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "down_proj"]},
     "mixtral": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
     "gpt_oss": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
     "qwen3_moe": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
@@ -67,7 +68,9 @@ def config_of(c: Case):
                  "moe_intermediate_size": c.intermediate}
     if c.family == "smollm3":
         keys["no_rope_layers"] = [1 - i % 2 for i in range(c.layers)]
-    name = {"llama": "Llama", "smollm3": "SmolLM3", "granite": "Granite", "olmo2": "Olmo2", "olmo3": "Olmo3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
+    if c.family == "seed_oss":
+        keys |= {"attention_dropout": c.dropout, "residual_dropout": c.dropout}
+    name = {"glm4": "Glm4", "seed_oss": "SeedOss", "llama": "Llama", "smollm3": "SmolLM3", "granite": "Granite", "olmo2": "Olmo2", "olmo3": "Olmo3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
             "gemma3": "Gemma3Text", "phi3": "Phi3", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "gpt_oss": "GptOss"}[c.family]
     return getattr(transformers, name + "Config")(**keys)
 

@@ -1,7 +1,7 @@
 """Models of transformers whose linear layers bitsandbytes quantizes to 4 bits (8 bits: int8.py), with adapters of peft (QLoRA).
 
 The `quantized` of a case: "type" nf4 or fp4; "double": block scales of 8 bits; "prepared": by
-prepare_model_for_kbit_training() of peft, which casts all other weights to f32; "autocast": the forward pass runs under
+prepare_model_for_kbit_training() of peft, which casts all other weights to f32 (axolotl: and embedding, norms and head back); "autocast": the forward pass runs under
 autocast to bf16; "whole": packed as bytes, which FSDP2 does not shard. The operators of bitsandbytes have implementations for fake tensors. Replaced are the product of the forward pass, which bitsandbytes implements for CUDA in
 Python with kernels that need values, and Params4bit, a class that fake tensors cannot have.
 """
@@ -71,6 +71,11 @@ def prepared(model, c):
         for module in model.modules():
             if getattr(module, "quant_state", None) is not None and module.bias is not None:
                 module.bias.data = module.bias.data.to(LOADED[c.precision])  # as Linear4bit does in its first call
+    if c.quantized["prepared"] == "axolotl":  # ModelLoader._convert_embedding_modules_dtype()
+        for name, module in model.named_modules():
+            if "norm" in name or "embed_tokens" in name or "lm_head" in name:
+                for p in module.parameters():
+                    p.data = p.data.to(torch.bfloat16)
     return model
 
 

@@ -17,6 +17,7 @@ import cut
 import lit
 import models
 import offload
+import preferences
 import quantized
 import saved
 import titan
@@ -71,8 +72,10 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
     for i in range(c.accumulate):
         tracker.begin(name + "forward")
         fsdp.before_micro_batch(model, c, i)
-        with record if i == 0 else contextlib.nullcontext(), mixed(c):
-            if c.factory:
+        with record if i == 0 else contextlib.nullcontext(), contextlib.nullcontext() if c.dpo else mixed(c):
+            if c.dpo:
+                loss = preferences.loss_of(c, model, tracker.reference, inputs, lambda: mixed(c))
+            elif c.factory:
                 loss = factory_loss(model, inputs, tracker.loss_weights) * 1 * 1 / 1
             else:
                 loss = model(input_ids=inputs, labels=inputs).loss
@@ -104,8 +107,9 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), cut.without_kernels(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \
             else models.build(c)
-        inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
+        inputs = torch.zeros(c.batch * (2 if c.dpo else 1), c.sequence, dtype=torch.long)
         given = [inputs]
+        reference = preferences.reference_of(c, models.build) if c.dpo else None
         if fsdp.is_titan(c) or c.tune or c.litgpt is not None:
             model = called.model
             called.labels = torch.zeros_like(inputs)
@@ -127,6 +131,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         tracker = Phases()
+        tracker.reference = reference
         if c.factory:
             tracker.loss_weights = torch.ones(c.batch, c.sequence)
             given.append(tracker.loss_weights)
@@ -135,7 +140,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
                 called = zero.engine(c, model, optimizer)
         notes = saved.Saved(model, detaches=bool(c.factory))
         optimizers = optimizer.each.values() if isinstance(optimizer, tune.InBackward) else [optimizer]
-        tracker.track_external(model, *optimizers, *given)
+        tracker.track_external(*(m for m in (model, reference) if m is not None), *optimizers, *given)
         gc.disable()  # no tensor is freed at a time that depends on chance
         parallel = titan.loss_of(c) if fsdp.is_titan(c) else contextlib.nullcontext()
         counted = flat.counted(notes, tracker) if flat.is_flat(c) else fsdp.counted_as_on_a_device(notes, tracker)
@@ -158,7 +163,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
     if c.zero and offload.of(c):
         result["host"] = tracker.on_host() - offload.shapes_only(called)
-    del model, called, optimizer, tracker, inputs, given
+    del model, reference, called, optimizer, tracker, inputs, given
     gc.collect()
     return result
 

@@ -13,6 +13,8 @@ import torch
 
 import packages
 
+QWEN = ("torchtune.models.qwen2._positional_embeddings", "torchtune.models.qwen3._attention",
+        "torchtune.models.qwen2._component_builders", "torchtune.models.qwen3._component_builders")
 USED = ("torchtune.utils._import_guard", "torchtune.utils._logging", "torchtune.modules.attention_utils", "torchtune.modules.kv_cache",
         "torchtune.modules.attention", "torchtune.modules.feed_forward", "torchtune.modules.rms_norm",
         "torchtune.modules.position_embeddings", "torchtune.modules.tied_linear", "torchtune.modules.low_precision.nf4_linear",
@@ -26,6 +28,7 @@ EXPORTS = {"torchtune.modules.attention": ["MultiHeadAttention"], "torchtune.mod
            "torchtune.modules.transformer": ["TransformerDecoder", "TransformerSelfAttentionLayer"],
            "torchtune.modules.peft._utils": ["AdapterModule", "LORA_ATTN_MODULES"],
            "torchtune.modules.peft.lora": ["LoRALinear"], "torchtune.utils._logging": ["get_logger", "deprecated"]}
+EXPORTS |= {"torchtune.models.qwen2._positional_embeddings": ["Qwen2RotaryPositionalEmbeddings"]}
 ATTENTION = {"qv": ["q_proj", "v_proj"], "most": ["q_proj", "v_proj", "output_proj"],
              "all": ["q_proj", "k_proj", "v_proj", "output_proj"]}
 IGNORED = -100
@@ -33,8 +36,14 @@ IGNORED = -100
 
 @functools.cache
 def modules():
-    found = packages.modules("torchtune", USED, "pip install --no-deps torchtune torchao", EXPORTS.items())
-    return types.SimpleNamespace(**{name.rpartition(".")[2]: m for name, m in zip(USED, found)})
+    found = packages.modules("torchtune", (*USED, *QWEN), "pip install --no-deps torchtune torchao", EXPORTS.items())
+    return types.SimpleNamespace(qwen=found[-2:], **{name.rpartition(".")[2]: m for name, m in zip(USED, found)})
+
+
+def qwen_builders(family: str):
+    """The functions that build the Qwen of a family, and the one with adapters."""
+    module = modules().qwen[family == "qwen3"]
+    return getattr(module, family), getattr(module, "lora_" + family)
 
 
 class Trained:
@@ -74,14 +83,20 @@ def build(c):
         # The scaled angles depend on values.
         with (mock.patch.object(m._position_embeddings.Llama3ScaledRoPE, "apply_scaling", lambda self, f, *a: f),
               mock.patch.object(m.nf4_linear.FrozenNF4Linear, "__init__", frozen_nf4)):
+            plain, with_adapters = builders.llama3_2, builders.lora_llama3_2
+            if c.family != "llama":
+                plain, with_adapters = qwen_builders(c.family)
+                sizes |= {"head_dim": c.head_dim}
+                if c.family == "qwen3":
+                    sizes |= {"q_proj_bias": False, "k_proj_bias": False, "v_proj_bias": False, "q_norm": True, "k_norm": True}
             if c.lora:
-                model = builders.lora_llama3_2(ATTENTION[c.lora_targets.removesuffix("+mlp")],
+                model = with_adapters(ATTENTION[c.lora_targets.removesuffix("+mlp")],
                                                c.lora_targets.endswith("+mlp"), lora_rank=c.lora, lora_alpha=16,
                                                lora_dropout=c.lora_dropout, quantize_base=c.tune["nf4"], **sizes)
                 for name, p in model.named_parameters():
                     p.requires_grad = "lora_" in name
             else:
-                model = builders.llama3_2(**sizes)
+                model = plain(**sizes)
     finally:
         torch.set_default_dtype(before)
     if c.checkpoint:

@@ -12,11 +12,12 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8", "int8-liger",
-/// "factory", "ranks", "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger", "zero-liger",
-/// "zero-quantized", "cut", "smollm3", "kindred", "qwen3-moe", "gpt-oss", "trl", "eight-bit", "axolotl",
-/// "sharded-quantized", "whole-quantized", "sharded-liger".
+/// "torchtune", "torchtune-qwen", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3",
+/// "deepspeed-lora", "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8",
+/// "int8-liger", "factory", "ranks", "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger",
+/// "zero-liger", "zero-quantized", "cut", "cut-kindred", "smollm3", "kindred", "qwen3-moe", "quantized-moe",
+/// "gpt-oss", "glm-seed", "dpo", "trl", "eight-bit", "axolotl", "sharded-quantized", "whole-quantized",
+/// "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -35,7 +36,7 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   a.heads = c.at("heads");
   a.kv_heads = c.at("kv_heads");
   a.head_dim = c.at("head_dim");
-  a.q_bias = a.k_bias = a.v_bias = family == "qwen2";
+  a.q_bias = a.k_bias = a.v_bias = family == "qwen2" || family == "glm4" || family == "seed_oss";
   if (family == "qwen3" || family == "qwen3_moe" || family == "gemma3_text")
     a.qk_norm = model::NormKind::kRms;
   if (family.starts_with("olmo")) a.qk_norm = model::NormKind::kRms, a.qk_norm_per_head = false;
@@ -50,7 +51,7 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   } else {
     l.mlp.width = c.at("intermediate");
   }
-  l.norms = family.starts_with("gemma") ? 4 : family == "phi" ? 1 : 2;
+  l.norms = family.starts_with("gemma") || family == "glm4" ? 4 : family == "phi" ? 1 : 2;
   if (family == "phi" || family == "gpt_neox") {
     l.norm = model::NormKind::kLayer;
     a.q_bias = a.k_bias = a.v_bias = a.o_bias = true;
@@ -94,6 +95,12 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   if (c.value("liger", false)) s.liger = {true, true, true, true};
   s.cut_loss = c.value("cut", false);
   s.trainer_loss = c.value("factory", false);
+  if (c.contains("dpo")) {
+    s.batch *= 2;  // pairs
+    s.preferences.trainer =
+        c.at("dpo").at("trainer") == "trl" ? PreferenceTrainer::kTrl : PreferenceTrainer::kFactory;
+    s.preferences.reference = c.at("dpo").at("reference");
+  }
   if (c.contains("axolotl")) {
     s.autocast = true;
     for (const std::string kernel : c.at("axolotl"))
@@ -220,7 +227,10 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     }
     s.whole_packed = q.value("whole", false);
     s.autocast = q.at("autocast");
-    if (q.at("prepared")) s.weights = Element::kF32;
+    if (q.at("prepared") == "axolotl")
+      s.expert_weights = Element::kF32;
+    else if (q.at("prepared"))
+      s.weights = Element::kF32;
   }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true,

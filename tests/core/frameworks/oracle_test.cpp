@@ -197,6 +197,47 @@ BOOST_AUTO_TEST_CASE(the_replay_of_qwen3_moe_agrees_with_pytorch_in_every_stored
   BOOST_TEST(compare("qwen3-moe").at("qwen3_moe") == 30u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_experts_over_4_bit_weights_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("quantized-moe");
+  BOOST_TEST(cases_of_family.at("mixtral") == 10u);
+  BOOST_TEST(cases_of_family.at("qwen3_moe") == 10u);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_glm_4_and_seed_oss_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("glm-seed");
+  BOOST_TEST(cases_of_family.at("glm4") == 16u);
+  BOOST_TEST(cases_of_family.at("seed_oss") == 16u);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_cut_cross_entropy_in_kindred_families_agrees_with_pytorch) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("cut-kindred", 4);
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 3u, family << ": " << cases);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_training_by_preferences_agrees_with_pytorch_within_a_thousandth) {
+  std::map<std::string, std::size_t> cases_of_family;
+  for (const Json& r : test::oracle_records("dpo")) {
+    const Json& c = r.at("case");
+    const TrainingStep step = training_step(test::architecture_of(c), test::settings_of(c));
+    ++cases_of_family[c.at("family")];
+    BOOST_TEST_CONTEXT("case " << r.at("n") << ": " << c.dump())
+    for (const auto& [phase, ours] : phase_peaks(step.trace)) {
+      const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
+      BOOST_TEST(std::max(ours, theirs) - std::min(ours, theirs) <= theirs / 1000,
+                 phase << ": " << ours << " instead of " << theirs);
+    }
+  }
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 6u, family << ": " << cases);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_qwen_of_torchtune_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("torchtune-qwen");
+  BOOST_TEST(cases_of_family.at("qwen2") == 12u);
+  BOOST_TEST(cases_of_family.at("qwen3") == 12u);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_gpt_oss_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("gpt-oss").at("gpt_oss") == 24u);
 }
