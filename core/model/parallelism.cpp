@@ -3,6 +3,9 @@
 // message.
 #include "core/model/parallelism.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/base/types.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
@@ -113,6 +116,25 @@ PackedWeights packed_weights_of(std::string_view framework, std::string_view sto
   if (framework == "deepspeed") return PackedWeights::kScalesWhole;
   const bool bytes = storage.empty() ? framework != "llama-factory" && !flat : storage == "uint8";
   return bytes ? PackedWeights::kWhole : PackedWeights::kScalesWhole;
+}
+
+void set_quantized_base(std::string_view framework, std::optional<bool> quantize_experts, RunSpec& r) {
+  MemoryPolicy& memory = r.memory;
+  memory.dequantizes = !framework.empty() && framework != "trainhost";
+  constexpr std::string_view kOfTransformers[] = {"pytorch",   "transformers",  "fsdp2",
+                                                  "deepspeed", "llama-factory", "axolotl"};
+  const bool stacked = std::ranges::find(kOfTransformers, framework) != std::end(kOfTransformers);
+  const bool packed = r.mode == RunMode::kQlora || memory.frozen == DType::kNF4 ||
+                      memory.frozen == DType::kI4 || memory.frozen == DType::kI8;
+  memory.frozen_experts = DType::kNone;
+  if (!stacked || !packed || quantize_experts.value_or(false)) return;
+  // Units of FSDP have one type, DeepSpeed casts the model, and LLaMA-Factory does not call that function.
+  // axolotl casts back no more than embeddings, norms and the head.
+  const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16;
+  const bool casts = r.parallel.zero == 0 &&
+                     (framework == "axolotl" ||
+                      ((framework == "transformers" || framework == "pytorch") && r.master != DType::kNone));
+  memory.frozen_experts = half && !casts ? r.compute : DType::kF32;
 }
 
 }  // namespace trainhost

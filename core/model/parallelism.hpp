@@ -3,6 +3,7 @@
 // and tensor parallelism with and without sequence parallelism. Only planners implement the other values.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/base/types.hpp"
@@ -68,7 +69,9 @@ struct MemoryPolicy {
   // Likewise: lora.modules_to_save of a framework, where a trained copy is beside the frozen module.
   bool saves_head = false, saves_embedding = false;
   PackedWeights packed = PackedWeights::kSharded;  // likewise
-  double lora_dropout = 0;                         // of the inputs of adapters
+  DType frozen_experts = DType::kNone;             // likewise, over a quantized base; kNone: type of the base
+  bool dequantizes = false;  // likewise: products with quantized weights make a copy in the compute type
+  double lora_dropout = 0;   // of the inputs of adapters
   bool operator==(const MemoryPolicy&) const = default;
 };
 
@@ -78,6 +81,12 @@ PackedWeights packed_weights_of(std::string_view framework, std::string_view sto
 
 struct ModelSpec;
 struct RunSpec;
+
+/// Sets what the closed form knows of a framework's quantized base. bitsandbytes quantizes linear layers, and
+/// transformers 5 stacks the experts of a layer in one parameter, which is none: quantize_experts
+/// (plan.quant_experts) says that something else does so, as axolotl's quantize_moe_experts. Otherwise they
+/// stay in the compute type, or in f32 where prepare_model_for_kbit_training() of peft casts them.
+void set_quantized_base(std::string_view framework, std::optional<bool> quantize_experts, RunSpec& r);
 
 /// Run-file key and value of the first setting that no step program implements ("parallel.tensor",
 /// "plan.attention", ...); key "" if trainers implement all of them. Includes optimizer, number types and

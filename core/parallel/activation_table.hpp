@@ -39,6 +39,8 @@ struct Cut {
   std::uint32_t needed = ~0u;
   std::uint64_t rank = 0;     // of the adapters: width of the output of each A matrix; 0: no adapters
   bool drops_inputs = false;  // of adapters: each keeps its own input after dropout, and the mask
+  std::uint64_t dequantized_experts =
+      0;  // of the layer on this rank, whose weights a product makes and keeps
   bool needs(std::uint32_t targets) const { return needed & targets; }
   bool full() const { return needed == ~0u; }  // all weights are trained
 };
@@ -171,6 +173,10 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
       f(Activation{"experts' latent input", t.part, e.latent, c.size, kLighter});
       f(Activation{"experts' latent output", t.part, e.latent, c.size, kLighter});
     }
+    // Parameters that are dequantized when they are read: a product keeps the result, not the packed bytes.
+    if (c.dequantized_experts)
+      f(Activation{"experts, dequantized weights", c.dequantized_experts,
+                   Size(up(e.each.width, c.tp)) * into * e.each.matrices(), c.size, kLighter});
     f(Activation{"router scores and probabilities", t.part, Size(e.count) * 2, 4, kLighter});
     if (c.needs(kReadMlpNorm)) f(Activation{"tokens sent to experts", routed, into, c.size, kLighter});
     mlp_activations(e.each, c, routed, "experts' gate and up", "experts' product", f);

@@ -62,6 +62,14 @@ struct Stage {
     cut.tokens = {tokens, r.parallel.sequence ? share(tokens, tp) : tokens, r.seq_len};
   }
 
+  /// Of a layer: `cut` with the experts of this rank.
+  Cut cut_of(const model::Layer& l) const {
+    Cut c = cut;
+    if (adapts(r) && r.memory.dequantizes && quantized(frozen_expert_type(r)))
+      c.dequantized_experts = up(l.experts.count, ep);
+    return c;
+  }
+
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == pipeline.stages; }
 
@@ -130,7 +138,7 @@ std::uint32_t worst_stage(const model::Architecture& a, const LayerKinds& kinds,
 struct LayerSums {
   Held held;
   std::array<Size, kPolicies> kept, recomputed;  // bytes of one micro-batch; recomputed: by the policy
-  Size backward;
+  Size backward, dequantized;
 };
 
 inline LayerSums layer_sums(const Stage& s, const model::Layer& l) {
@@ -138,7 +146,8 @@ inline LayerSums layer_sums(const Stage& s, const model::Layer& l) {
   StateSums state(s.r);
   layer_weights(l, s.a.hidden, s.tp, s.ep, state);
   sums.held = state.held();
-  layer_activations(l, s.cut, [&](const Activation& row) {
+  sums.dequantized = state.dequantized();
+  layer_activations(l, s.cut_of(l), [&](const Activation& row) {
     const Size bytes = row.bytes();
     for (std::size_t p = 0; p < kPolicies; ++p) (p <= row.until ? sums.kept : sums.recomputed)[p] += bytes;
   });

@@ -62,7 +62,7 @@ void RankBreakdown<Sink>::training() {
   const Size hidden = s.last() ? t.whole * s.a.hidden * size : Size();
   // The two peaks of the backward pass are at different times: at_head marks the entries of the larger, and
   // the others count 0 at the peak.
-  const Size inside = recomputed_ + backward_;
+  const Size inside = recomputed_ + backward_ + dequantized_;
   const bool at_head = logits + hidden > inside;
   add(
       {Tier::kDevice, Component::kLogits, about, kPasses, logits, at_head},
@@ -111,6 +111,11 @@ void RankBreakdown<Sink>::training() {
       [&] {
         return "the larger of attention and MLP, " + text(t.whole) + " tokens: " + text(backward_) + " B";
       });
+
+  add(
+      {Tier::kDevice, Component::kWorkspace, about, kBackward, dequantized_, !at_head},
+      [] { return std::string("dequantized weight"); },
+      [&] { return "the largest quantized matrix in the compute type: " + text(dequantized_) + " B"; });
 
   // Weight gradients of one layer before they are added to the sum: in the compute type, while the sum has
   // another type or is sharded. Gradients of experts are added one expert at a time.

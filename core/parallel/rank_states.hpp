@@ -118,6 +118,12 @@ constexpr DType frozen_type(const RunSpec& r) {
   return r.mode == RunMode::kQlora ? DType::kNF4 : r.weight;
 }
 
+/// Type of the frozen weights of experts.
+constexpr DType frozen_expert_type(const RunSpec& r) {
+  const bool own = adapts(r) && quantized(frozen_type(r)) && r.memory.frozen_experts != DType::kNone;
+  return own ? r.memory.frozen_experts : frozen_type(r);
+}
+
 /// Type of the copies of modules that are trained whole: that of the frozen modules, which no type quantizes.
 constexpr DType saved_type(const RunSpec& r) {
   return quantized(frozen_type(r)) ? r.compute : frozen_type(r);
@@ -126,7 +132,11 @@ constexpr DType saved_type(const RunSpec& r) {
 /// Adds up tensors; call operator() with every weight of the set.
 class StateSums {
  public:
-  StateSums(const RunSpec& r) : r_(r), full_(!adapts(r) && !infers(r)), frozen_type_(frozen_type(r)) {}
+  StateSums(const RunSpec& r)
+      : r_(r),
+        full_(!adapts(r) && !infers(r)),
+        frozen_type_(frozen_type(r)),
+        frozen_expert_type_(frozen_expert_type(r)) {}
   void operator()(const Weight& w) {
     (w.expert ? held_.expert_elements : held_.elements) += w.elements();
     Trained& t = w.expert ? held_.expert : held_.dense;
@@ -134,10 +144,13 @@ class StateSums {
       t += {w.elements(), state_bytes(w, r_.optimizer, r_.moment)};
       return;
     }
-    const Size whole = r_.parallel.zero >= 3 ? unsharded_bytes(w, frozen_type_, r_.memory) : Size();
+    const DType type = w.expert ? frozen_expert_type_ : frozen_type_;
+    const Size whole = r_.parallel.zero >= 3 ? unsharded_bytes(w, type, r_.memory) : Size();
     held_.whole += whole;
     (w.expert ? held_.frozen_expert : held_.frozen) +=
-        stored_bytes(w, frozen_type_, r_.compute, r_.memory.double_quantized).without(whole);
+        stored_bytes(w, type, r_.compute, r_.memory.double_quantized).without(whole);
+    if (quantized(type) && w.kind == Kind::kMatrix && r_.memory.dequantizes && !w.expert)
+      dequantized_ = std::max(dequantized_, w.elements() * size_of(r_.compute));
     if (adapts(r_) && w.target != kNever && (r_.lora_targets >> w.target & 1)) adapter(w, t);
   }
   /// Adds the adapter of the LM head, whose weight `w` may be the embedding's.
@@ -147,6 +160,9 @@ class StateSums {
     held_.saved += {w.elements(), state_bytes(w, r_.optimizer, saved_type(r_))};
   }
   const Held& held() const { return held_; }
+  /// Bytes of the largest matrix that a product dequantizes; experts are activations, because autograd keeps
+  /// theirs.
+  Size dequantized() const { return dequantized_; }
 
  private:
   /// Adds the adapter of `w`: two matrices, and with DoRA a vector.
@@ -159,8 +175,9 @@ class StateSums {
   }
   const RunSpec& r_;
   bool full_;
-  DType frozen_type_;
+  DType frozen_type_, frozen_expert_type_;
   Held held_;
+  Size dequantized_;
 };
 
 }  // namespace trainhost::parallel

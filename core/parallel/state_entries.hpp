@@ -100,7 +100,8 @@ class RankBreakdown {
       if (infers(r)) return;
       largest_kept_ = std::max(largest_kept_, sums.kept[g.policy]);
       const Size again = g.policy == kInput ? recomputed_group(g, known) : sums.recomputed[g.policy];
-      if (again + sums.backward > recomputed_ + backward_) recomputed_ = again, backward_ = sums.backward;
+      if (again + sums.backward + sums.dequantized > recomputed_ + backward_ + dequantized_)
+        recomputed_ = again, backward_ = sums.backward, dequantized_ = sums.dequantized;
       activations_ += sums.kept[g.policy] * g.keeping * g.in_flight;
     });
   }
@@ -144,7 +145,7 @@ class RankBreakdown {
   /// chunks).
   void segment_activations(const Segment& g) {
     const std::uint64_t kept = g.keeping;
-    layer_activations((*g.layer), s.cut, [&](const Activation& row) {
+    layer_activations((*g.layer), s.cut_of(*g.layer), [&](const Activation& row) {
       if (g.policy > row.until) return;
       add(
           {memory.activations_in, Component::kActivations, Claim::kApproximation, kPasses,
@@ -227,7 +228,7 @@ class RankBreakdown {
       emit(memory.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1,
            "master weights", t.elements, typed(r.master));
     } else {
-      const DType d = frozen_type(r);
+      const DType d = *which ? frozen_expert_type(r) : frozen_type(r);
       emit(memory.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
         return " in " + std::string(name(d)) +
                (quantized(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute))
@@ -289,6 +290,7 @@ class RankBreakdown {
   Size largest_unsummed_;           // the same with one expert: gradients of experts are added one by one
   Size largest_frozen_, largest_kept_, largest_state_;  // bytes of the largest layer
   Size activations_, recomputed_, backward_;
+  Size dequantized_;              // of one product
   Size transient_;                // device bytes that are allocated and freed during a step
   Size widest_kv_, most_active_;  // per token, maximum over kinds of layers: K and V elements; active experts
 };

@@ -37,6 +37,9 @@ constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
                                            {"plan.liger_kernels"},
                                            {"plan.adapter_kernels"},
                                            {"plan.quant_storage"},
+                                           {"plan.quant_experts"},
+                                           {"plan.method"},
+                                           {"plan.reference_model"},
                                            {"plan.int8_outliers"},
                                            {"plan.optimizer_in_backward"},
                                            {"plan.optimizer_paged"},
@@ -189,6 +192,9 @@ void set_framework(const Settings& s, RunConfig& c) {
   c.run.memory.packed =
       packed_weights_of(c.framework, s.given("plan.quant_storage") ? s.text("plan.quant_storage") : "",
                         s.given("plan.fsdp_version") && s.integer("plan.fsdp_version") == 1);
+  set_quantized_base(
+      c.framework, s.given("plan.quant_experts") ? std::optional(s.flag("plan.quant_experts")) : std::nullopt,
+      c.run);
   const MemoryPolicy& memory = c.run.memory;
   if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
   if (memory.adapts_head) options["lora_head"] = "true";

@@ -25,6 +25,9 @@ struct Entry {
   std::string key;
   Where key_where;
   Value value;
+  std::string spelling = {};  // of the key in the file, where `key` is another one: "--num-processes"
+  /// The key as messages and reports have it.
+  const std::string& shown() const { return spelling.empty() ? key : spelling; }
 };
 
 Value text_value(std::string text, Where where = {});

@@ -22,12 +22,12 @@ id = "pytorch"
 version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
-families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama",
-  "mistral", "mixtral", "olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"]
+families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama",
+  "mistral", "mixtral", "olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "seed_oss", "smollm3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "int8_outliers",
+  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "quant_experts", "method", "reference_model", "int8_outliers",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "float8_gather", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
@@ -105,6 +105,14 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   o.flat_parameters = version == 1;
   if (const auto storage = given.choice("quant_storage", {"uint8", "compute"}))
     o.packed_as_bytes = *storage == 0;
+  o.quantizes_experts = given.flag("quant_experts", false);
+  o.prefers = given.choice("method", {"sft", "dpo"}) == 1;
+  o.reference = given.flag("reference_model", true);
+  const bool trains_transformers = o.by_accelerate || o.name == "axolotl" || o.name == "pytorch" ||
+                                   o.name == "deepspeed" || o.name == "fsdp2";
+  if (o.prefers && !trains_transformers)
+    throw abi::StatusError(TH_E_ARG, "plan.method = \"dpo\" of " + o.name + ": its loss is not described",
+                           "plan with --for transformers, axolotl or llama-factory");
   constexpr double kMostColumns = 1 << 20;
   if (const auto outliers = given.number("int8_outliers", 0, kMostColumns))
     o.int8_outliers = static_cast<std::uint32_t>(*outliers);
@@ -305,9 +313,20 @@ pytorch::Options options_of(const th_host* host) {
   return o;
 }
 
-/// transformers trains GPT-2 with dropout unless its config.json says otherwise; the other families have
-/// none.
+/// transformers trains GPT-2 and Seed-OSS with dropout unless their config.json says otherwise; the other
+/// families have none. Presets of GPT-2 are planned without.
 double dropout_of(const ModelSpec& m) {
+  constexpr double kOfSeed = 0.1;  // attention_dropout and residual_dropout of SeedOssConfig
+  if (m.family == "seed_oss") {
+    if (m.config_json.empty()) return kOfSeed;
+    const JsonValue config = parse_json(m.config_json);
+    double p = 0;
+    for (const char* key : {"attention_dropout", "residual_dropout"}) {
+      const JsonValue* given = config.find(key);
+      p = std::max(p, given ? given->number : kOfSeed);
+    }
+    return p;
+  }
   if (m.family != "gpt2" || m.config_json.empty()) return 0;
   constexpr double kDefault = 0.1;
   const JsonValue config = parse_json(m.config_json);

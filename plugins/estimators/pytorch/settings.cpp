@@ -316,13 +316,15 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
            "leave gate_proj, up_proj and down_proj out of lora.targets");
   if (a.family == "phi3" || a.family == "gpt2")
     notes.push_back("Matrices that the model fuses (q, k and v; gate and up) have one adapter together.");
+  if (a.family == "glm4")
+    notes.push_back("gate_proj and up_proj are one matrix (gate_up_proj), which has one adapter.");
 }
 
 /// Adapters that differ: the rank of each matrix.
 void set_adapter_ranks(const model::Architecture& a, const RunSpec& r, const Options& o,
                        frameworks::StepSettings& s) {
   if (!adapts(r) || r.lora_rules.empty()) return;
-  const bool fused = a.family == "phi3" || a.family == "gpt2";
+  const bool fused = a.family == "phi3" || a.family == "gpt2" || a.family == "glm4";
   if (o.framework != Framework::kPlain || r.parallel.zero || fused || a.has_experts())
     reject("lora.targets, lora.rank_pattern with patterns",
            "adapters of different ranks are replayed for models whose matrices are not fused, on one device "
@@ -349,8 +351,9 @@ void reject(const std::string& what, const std::string& why, const std::string& 
   throw usage_error("the estimator 'pytorch' does not describe " + what + ": " + why, hint);
 }
 
-frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
+frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& given,
                                        std::vector<std::string>& notes) {
+  const Options o = options_of_preferences(given, notes);
   reject_other_kinds(r, o);
   check_adapters(a, r, notes);
   frameworks::StepSettings s;
@@ -407,6 +410,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   set_cut_loss(a, r, o, s, notes);
   set_trainer_loss(a, r, o, s, notes);
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
+  set_preferences(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);
   if (o.framework == Framework::kDeepSpeed)

@@ -38,6 +38,7 @@ struct Options {
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
   std::optional<bool> packed_as_bytes;         // plan.quant_storage = "uint8"
+  bool quantizes_experts = false;              // plan.quant_experts
   std::optional<std::uint32_t> int8_outliers;  // columns of each input of LLM.int8()
   bool no_sync = false;                        // FSDP reduces in the last micro-batch only
   std::uint64_t ddp_bucket = 25u << 20;        // bytes
@@ -55,7 +56,7 @@ struct Options {
   /// beyond the budget.
   bool only_if_it_fits = false, verdict_only = false;
   bool runtime_given = false;          // false: the constant above, which is not measured
-  double dropout = 0;                  // of GPT-2
+  double dropout = 0;                  // of GPT-2 and Seed-OSS
   std::optional<double> lora_dropout;  // of the inputs of adapters; else the framework's default
   // torchtune only.
   frameworks::LossKind loss = frameworks::LossKind::kChunkedHead;
@@ -65,6 +66,8 @@ struct Options {
   bool adapter_kernels_given = false;
   bool trainer_loss = false;   // of format v1 of LLaMA-Factory
   bool cut_loss = false;       // Cut Cross Entropy
+  bool prefers = false;        // plan.method = "dpo"
+  bool reference = true;       // plan.reference_model
   bool torch_of_2024 = false;  // torchtune 0.4 with torch 2.5; else torch 2.15
   /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".
   std::optional<std::uint64_t> reduce_bucket = 500'000'000;
@@ -97,6 +100,12 @@ void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
 /// Types of QLoRA and LLM.int8() of transformers. Throws usage_error.
 void set_quantized(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                    frameworks::StepSettings& settings, std::vector<std::string>& notes);
+
+/// The options that a training by preferences has in effect. Throws usage_error.
+Options options_of_preferences(const Options& given, std::vector<std::string>& notes);
+/// Training by preferences, when everything but sharding is known. Throws usage_error.
+void set_preferences(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                     frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// Megatron-LM. Throws usage_error.
 void set_megatron(const model::Architecture& architecture, const RunSpec& run, const Options& options,

@@ -54,6 +54,19 @@ void set_under_deepspeed(const model::Architecture& a, const RunSpec& r, framewo
       "adapters, embedding, norms and head to the type of the model.");
 }
 
+/// Experts beside quantized matrices: one parameter per layer, which stays as it is loaded or cast.
+void require_described_experts(const model::Architecture& a, const RunSpec& r, const Options& o) {
+  if (!a.has_experts()) return;
+  const std::string what = std::string(kQuantized) + " of a model with experts";
+  if (o.quantizes_experts)
+    reject("plan.quant_experts",
+           "experts that are dequantized when they are read were not compared with PyTorch");
+  if (r.parallel.zero) reject(what + " that are sharded", "their step was not compared with PyTorch");
+  if (in_8_bits(r)) reject(what + " in 8 bits", "their step was not compared with PyTorch");
+  if (a.family != "mixtral" && a.family != "qwen3_moe")
+    reject(what + " of the family '" + a.family + "'", "their step was not compared with PyTorch");
+}
+
 void require_described(const model::Architecture& a, const RunSpec& r, const Options& o) {
   if (o.framework != Framework::kPlain || (r.parallel.zero && !o.by_accelerate))
     reject(
@@ -73,13 +86,11 @@ void require_described(const model::Architecture& a, const RunSpec& r, const Opt
     reject("adapters in bf16 over sharded " + std::string(kQuantized),
            "under FSDP2 they were not compared with PyTorch", "leave plan.gradients out");
   if (in_8_bits(r)) require_described_8_bits(r, o);
+  require_described_experts(a, r, o);
   if (r.memory.frozen != DType::kNF4 && !in_8_bits(r))
     reject("lora.base = \"" + std::string(run_file_name(r.memory.frozen)) + "\"",
            "of the quantized types of bitsandbytes its 4-bit and 8-bit types are replayed",
            "set lora.base to \"nf4\", \"int8\" or \"bf16\"");
-  if (a.has_experts())
-    reject(std::string(kQuantized) + " of a model with experts",
-           "transformers stacks their matrices, which bitsandbytes does not quantize");
   if (a.family == "gpt2")
     reject(std::string(kQuantized) + " of GPT-2", "its transposed layers were not compared");
 }
@@ -161,6 +172,15 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   else
     note += "fp32.";
   notes.push_back(note);
+  if (a.has_experts()) {
+    // axolotl casts embeddings, norms and the head back, no other parameter.
+    if (narrow && o.name == "axolotl") s.expert_weights = Element::kF32;
+    notes.push_back(
+        "Experts and routers are parameters of their own, which bitsandbytes does not quantize: "
+        "they are in " +
+        (narrow && !s.expert_weights ? type : std::string("fp32")) +
+        (s.expert_weights ? ", to which prepare_model_for_kbit_training() of peft casts them." : "."));
+  }
   if (s.int8) add_notes_of_8_bits(r, o, s, notes);
   s.whole_packed = r.parallel.zero && keeps_whole(o);
   if (s.whole_packed)

@@ -10,16 +10,20 @@ namespace {
 
 using frameworks::Element;
 
-void require_llama(const model::Architecture& a) {
-  // One module serves Llama and Mistral; other variants of these families have tensors that it lacks.
-  const auto plain = [](const model::LayerRun& run) {
+void require_known_model(const model::Architecture& a, const RunSpec& r, const Options& o) {
+  // One module serves Llama and Mistral, another one Qwen; other variants of these families have tensors that
+  // they lack.
+  const auto plain = [qwen = a.family.starts_with("qwen")](const model::LayerRun& run) {
     const model::Layer& l = run.layer;
-    return !l.attention.q_bias && !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
-           l.attention.qk_norm == model::NormKind::kNone && l.experts.count == 0 && l.norms == 2;
+    return (qwen || (!l.attention.q_bias && l.attention.qk_norm == model::NormKind::kNone)) &&
+           !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias && l.experts.count == 0 && l.norms == 2;
   };
+  if (a.family.starts_with("qwen") && (r.mode == RunMode::kQlora || o.compile))
+    reject(std::string(o.compile ? "plan.execution = \"compile\"" : "NF4 weights") + " of Qwen in torchtune",
+           "its step was compared with PyTorch in bf16 and eager execution");
   if (!frameworks::has_builder(a.family, frameworks::ModelSource::kTorchtune) ||
       !std::ranges::all_of(a.layers, plain))
-    reject("this model in torchtune", "of its models only Llama and Mistral are replayed");
+    reject("this model in torchtune", "of its models Llama, Mistral, Qwen 2 and Qwen 3 are replayed");
 }
 
 void require_bf16(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
@@ -103,7 +107,7 @@ void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
 
 void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options& o,
                    frameworks::StepSettings& s, std::vector<std::string>& notes) {
-  require_llama(a);
+  require_known_model(a, r, o);
   // Without eager attention a run file that asks for materialised scores has no equivalent.
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\"", "torchtune calls scaled_dot_product_attention");

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <optional>
 
 #include "core/abi/convert_structs.hpp"
@@ -36,7 +37,7 @@ frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "meg
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",
   "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
-  "saved_head", "saved_embedding", "quant_storage", "fsdp_version",
+  "saved_head", "saved_embedding", "quant_storage", "quant_experts", "method", "reference_model", "fsdp_version",
   "lora_dropout"]
 priority = 50
 )");
@@ -65,11 +66,21 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   const auto storage = given.word("quant_storage", {"uint8", "compute"});
   r.memory.packed = packed_weights_of(framework.value_or(""), storage.value_or(""),
                                       given.number("fsdp_version", 1, 2) == 1.0);
+  const bool experts = given.flag("quant_experts", false);
+  set_quantized_base(framework.value_or(""),
+                     given.text("quant_experts") ? std::optional(experts) : std::nullopt, r);
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));
   if (const auto tier = given.word("offload_gradients", {"none", "cpu", "nvme"}))
     r.memory.gradients_in = tier_of_offload_name(*tier).value();
+  // A micro-batch of DPO counts pairs.
+  if (given.word("method", {"sft", "dpo"}) == "dpo") {
+    if (r.micro_batch > std::numeric_limits<std::uint32_t>::max() / 2)
+      throw usage_error("train.micro_batch = " + std::to_string(r.micro_batch) +
+                        ": DPO has two sequences per pair");
+    r.micro_batch *= 2;
+  }
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked", "liger", "cut"});
   if (loss == "liger") r.memory.cross_entropy = CrossEntropy::kLiger;
   if (loss == "cut") r.memory.cross_entropy = CrossEntropy::kCut;
@@ -148,6 +159,22 @@ void move_to_host(MemoryReport& r) {
   if (disk) r.tiers.push_back({Tier::kDisk, disk, peak});
 }
 
+/// Adds the second model of DPO: as many weights as the policy has, in the same type and on the same device.
+void add_reference_model(MemoryReport& r, const RunSpec& run) {
+  if (trains_adapters(run)) return r.notes.push_back("DPO: the reference is the model without its adapters.");
+  std::vector<MemoryEntry> copies;
+  for (const MemoryEntry& n : r.entries)
+    if (n.component == Component::kWeights) copies.push_back(n);
+  for (MemoryEntry& n : copies) {
+    n.id = static_cast<std::uint32_t>(r.entries.size() + 1);
+    n.name = "reference model, " + n.name;
+    for (TierPeak& t : r.tiers)
+      if (t.tier == n.tier) t.bytes = checked_add(t.bytes, n.at_peak(), "the memory of one rank");
+    r.entries.push_back(std::move(n));
+  }
+  r.notes.push_back("DPO: the reference is a second model in the type of the first.");
+}
+
 /// Replaces the constant for the device's runtime. Bytes.
 void set_runtime(MemoryReport& r, std::uint64_t bytes) {
   for (MemoryEntry& n : r.entries) {
@@ -214,6 +241,22 @@ std::string note_of_unsloth(const RunSpec& run) {
          "counted.";
 }
 
+/// How a framework keeps the experts of a quantized base. name: of the type of experts that are not
+/// quantized.
+std::string note_of_experts(const RunSpec& run) {
+  const DType own = run.memory.frozen_experts;
+  if (own == DType::kNone)
+    return "Experts are quantized (plan.quant_experts): a layer that computes makes a copy of all of its "
+           "experts in " +
+           std::string(name(run.compute)) + ", which autograd keeps until the backward pass of this layer.";
+  return "bitsandbytes quantizes linear layers, not experts, which transformers 5 stacks in one parameter "
+         "per "
+         "layer: they are in " +
+         std::string(name(own)) +
+         (own == DType::kF32 ? ", to which prepare_model_for_kbit_training() of peft casts them" : "") +
+         ". plan.quant_experts = true plans experts that something else quantizes.";
+}
+
 /// traits: null where no trainer was named. framework: the step of another framework is planned.
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
                const TrainerTraits* traits, const std::string& framework_name) {
@@ -237,6 +280,9 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
     r.notes.push_back(
         "Experts are assumed to be chosen evenly; a rank whose experts are chosen more often keeps more "
         "activations.");
+  if (a.has_experts() && run.memory.dequantizes && trains_adapters(run) && bits_of(run.memory.frozen) <= 8 &&
+      run.memory.frozen != DType::kNone)
+    r.notes.push_back(note_of_experts(run));
   if (a.has_linear_attention() && run.mode != RunMode::kInference)
     r.notes.push_back(
         "Linear attention is counted as the kernels of flash-linear-attention, causal-conv1d and mamba-ssm "
@@ -279,6 +325,8 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
       throw usage_error("lora.targets: no matrix of the model has an adapter",
                         "name matrices that the model has: lora.targets = [\"all-linear\"]");
     if (p && traits.tier == Tier::kHost) move_to_host(report);
+    if (given.text("method") == "dpo" && given.flag("reference_model", true))
+      add_reference_model(report, run);
     if (const auto bytes = given.count("runtime")) set_runtime(report, *bytes);
     if (trains_with_torch_optim(framework) && run.mode != RunMode::kInference) bound_step_of_torch(report);
     add_notes(report, a, model, run, p ? &traits : nullptr, framework);

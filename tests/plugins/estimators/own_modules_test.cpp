@@ -49,7 +49,8 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
     check_refused(run, options, what, m);
   };
   refused(
-      "of its models only Llama and Mistral", [](RunSpec&, Options&) {}, *model::find_planned_preset("gpt2"));
+      "of its models Llama, Mistral, Qwen 2 and Qwen 3", [](RunSpec&, Options&) {},
+      *model::find_planned_preset("gpt2"));
   refused("train.precision other than",
           [](RunSpec& run, Options&) { run.compute = run.weight = DType::kF32; });
   refused("a gradient is freed before the next micro-batch",

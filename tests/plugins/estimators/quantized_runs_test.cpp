@@ -277,8 +277,12 @@ BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
           [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3, r.grad = DType::kBF16; });
   refused("transformers", "lora.base = \"int4\"", [](RunSpec& r) { r.memory.frozen = DType::kI4; });
   refused("transformers", "train.precision = \"fp8\"", [](RunSpec& r) { r.compute = DType::kF8; });
-  refused("transformers", "a model with experts", unchanged,
-          *model::find_planned_preset("mixtral-8x7b-v0.1"));
+  const ModelSpec mixtral = *model::find_planned_preset("mixtral-8x7b-v0.1");
+  refused(
+      "transformers", "a model with experts in 8 bits", [](RunSpec& r) { r.memory.frozen = DType::kI8; },
+      mixtral);
+  check_refused(qlora(), {{"framework", "axolotl"}, {"quant_experts", "true"}}, "plan.quant_experts",
+                mixtral);
   refused("transformers", "GPT-2", unchanged, *model::find_planned_preset("gpt2"));
 }
 

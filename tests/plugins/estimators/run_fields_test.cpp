@@ -27,7 +27,8 @@ namespace {
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
                                 kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
-                                adapts_embedding, saves_head, saves_embedding, packed, lora_dropout] = policy;
+                                adapts_embedding, saves_head, saves_embedding, packed, frozen_experts,
+                                dequantizes, lora_dropout] = policy;
 }
 
 enum Planned {
@@ -259,6 +260,9 @@ void add_options(std::vector<Row>& rows) {
                     r.memory.packed = PackedWeights::kWhole;
                   },
                   {{"framework", "transformers"}}});
+  const auto quantized = [](RunSpec& r) { r.mode = RunMode::kQlora, r.lora_rank = 8, r.lora_targets = 1; };
+  rows.push_back({"dequantizes", "", kDiffers, quantized, {{"framework", "transformers"}}});
+  rows.push_back({"frozen_experts, none in the model", "", kSame, quantized, {{"quant_experts", "true"}}});
   rows.push_back({"adapts_embedding alone",
                   "lora.targets",
                   kRefused,

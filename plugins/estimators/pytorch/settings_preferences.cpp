@@ -1,0 +1,56 @@
+// Training by preferences (DPO) of models of transformers: by DPOTrainer of TRL, which axolotl uses too, or
+// by the trainer of LLaMA-Factory. A micro-batch counts pairs. What is described: docs/pytorch-memory.md
+// ("DPO").
+#include <limits>
+
+#include "plugins/estimators/pytorch/settings.hpp"
+
+namespace trainhost::pytorch {
+
+Options options_of_preferences(const Options& given, std::vector<std::string>& notes) {
+  Options o = given;
+  if (!o.prefers) return o;
+  const bool factory = o.name == "llama-factory", trl = !factory && o.name != "axolotl";
+  if (o.liger.loss && trl)
+    reject("plan.cross_entropy = \"liger\" with plan.method = \"dpo\"",
+           "its fused loss of DPO was not compared with PyTorch", "leave plan.cross_entropy out");
+  // Both losses are part of the model, which computes one only where it gets labels.
+  if (o.liger.loss || o.cut_loss)
+    notes.push_back(
+        "DPO needs the logits: " + std::string(o.cut_loss ? "Cut Cross Entropy" : "the fused loss of Liger") +
+        " has no effect.");
+  o.liger.loss = o.cut_loss = false;
+  return o;
+}
+
+void set_preferences(const model::Architecture& a, const RunSpec& r, const Options& o,
+                     frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  using frameworks::PreferenceTrainer;
+  if (!o.prefers) return;
+  const auto refuse = [](const std::string& of, const char* why) {
+    reject("plan.method = \"dpo\" " + of, why);
+  };
+  constexpr const char *kOneDevice = "its step was compared on one device and with DDP only",
+                       *kNotCompared = "its step was not compared with PyTorch";
+  if (o.framework != Framework::kPlain) refuse("under " + o.name, kOneDevice);
+  if (r.parallel.zero) refuse("with sharded weights", kOneDevice);
+  if (s.trainer_loss) refuse("of format v1 of LLaMA-Factory", "it has another trainer");
+  if (s.int8) refuse("over a base in 8 bits", kNotCompared);
+  if (a.family == "gpt2" || a.family == "gpt_oss") refuse("in the family '" + a.family + "'", kNotCompared);
+  if (s.batch > std::numeric_limits<std::uint32_t>::max() / 2)
+    reject("train.micro_batch = " + std::to_string(s.batch), "there are two sequences per pair");
+  if (r.seq_len < 2) refuse("and data.seq_len = 1", "the loss predicts the next token");
+  s.batch *= 2;
+  s.preferences.trainer = o.name == "llama-factory" ? PreferenceTrainer::kFactory : PreferenceTrainer::kTrl;
+  s.preferences.reference = o.reference;
+  s.lora_dropout = s.dropout = 0;  // disable_dropout_in_model()
+  notes.push_back("DPO: train.micro_batch counts pairs, so that each micro-batch has " +
+                  std::to_string(s.batch) + " sequences, and the logits of all of them exist. " +
+                  (!o.reference
+                       ? "The reference is computed before the training (plan.reference_model = false)."
+                   : s.lora_rank ? "The reference is the model without its adapters."
+                                 : "The reference is a second model, in the type of the first."));
+  notes.push_back("Dropout is off, as both trainers switch it off. Not counted: masks of padded sequences.");
+}
+
+}  // namespace trainhost::pytorch
