@@ -103,4 +103,22 @@ std::vector<Entry> read_arguments(const std::string& text, const std::string& na
   return out;
 }
 
+std::vector<Entry> read_variables(const std::string& text, const std::string& name,
+                                  std::initializer_list<std::string_view> variables) {
+  const std::vector<Word> words = executed(shell_words(text, name));
+  const Variables known = assignments(words);
+  std::vector<Entry> out;
+  for (const std::string_view variable : variables) {
+    const auto last = std::find_if(words.rbegin(), words.rend(), [&](const Word& w) {
+      return w.text.size() > variable.size() && w.text.starts_with(variable) &&
+             w.text[variable.size()] == '=';
+    });
+    if (last == words.rend()) continue;
+    const std::string value = expanded(last->text.substr(variable.size() + 1), known);
+    if (!value.empty() && value.find_first_of("$`") == value.npos)
+      out.push_back({std::string(variable), last->where, typed(value, last->where)});
+  }
+  return out;
+}
+
 }  // namespace trainhost::framework_files

@@ -1,7 +1,9 @@
 // Reads command-line arguments from a file or a shell script that contains them, as Megatron-LM is started.
 // It knows no framework and runs nothing; rules_megatron.cpp gives the arguments a meaning.
 #pragma once
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/runfile/value.hpp"
@@ -15,5 +17,10 @@ namespace trainhost::framework_files {
 /// whose condition is false are skipped (shell_words.hpp); a value that
 /// contains any other expansion is an error with its position where a key needs the value.
 std::vector<runfile::Entry> read_arguments(const std::string& text, const std::string& name);
+
+/// The last assignment of each of these variables, as an entry with its name, where its value is known:
+/// "NPROC_PER_NODE=4 swift sft", "export NNODES=2".
+std::vector<runfile::Entry> read_variables(const std::string& text, const std::string& name,
+                                           std::initializer_list<std::string_view> variables);
 
 }  // namespace trainhost::framework_files

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <filesystem>
 
@@ -93,11 +94,13 @@ std::size_t telling_keys(const Kind& k, const Entries& entries) {
 /// Programs with options of their own that --from does not know, by the words that start them.
 constexpr struct {
   const char *words, *name;
-} kOtherPrograms[] = {{"swift sft", "ms-swift"},   {"swift pt", "ms-swift"},
-                      {"swift rlhf", "ms-swift"},  {"megatron sft", "ms-swift"},
-                      {"megatron pt", "ms-swift"}, {"megatron rlhf", "ms-swift"},
-                      {"openrlhf", "OpenRLHF"},    {"verl.trainer", "verl"},
-                      {"xtuner ", "XTuner"},       {"colossalai run", "Colossal-AI"}};
+} kOtherPrograms[] = {{"megatron sft", "Megatron of ms-swift"},
+                      {"megatron pt", "Megatron of ms-swift"},
+                      {"megatron rlhf", "Megatron of ms-swift"},
+                      {"openrlhf", "OpenRLHF"},
+                      {"verl.trainer", "verl"},
+                      {"xtuner ", "XTuner"},
+                      {"colossalai run", "Colossal-AI"}};
 
 /// Names of configuration files in a script: "accelerate launch --config_file a.yaml PROGRAM b.yaml".
 std::vector<std::string> named_configurations(const std::string& text) {
@@ -148,6 +151,26 @@ void check_program(const std::string& path, const std::string& text) {
       where);
 }
 
+/// Commands of ms-swift, whose options have names that others have too.
+bool starts_swift(const std::string& text) {
+  return std::ranges::any_of(std::array{"swift sft", "swift pt", "swift rlhf"},
+                             [&](const char* words) { return names_program(text, words); });
+}
+
+/// What a script of ms-swift says beside its options: devices as variables of the environment, and the names
+/// of its own configurations of DeepSpeed and FSDP, which are no paths.
+void add_swift_entries(const std::string& text, const std::string& path, Entries& entries) {
+  constexpr std::array kPresets{"zero0",         "zero1",         "zero2", "zero3",
+                                "zero2_offload", "zero3_offload", "fsdp2"};
+  for (Entry& e : entries) {
+    const bool named = e.key == "deepspeed" || e.key == "fsdp";
+    if (!named || std::ranges::find(kPresets, e.value.text) == kPresets.end()) continue;
+    if (e.spelling.empty()) e.spelling = e.key;
+    e.key += "_preset";
+  }
+  for (Entry& e : read_variables(text, path, {"NPROC_PER_NODE", "NNODES"})) entries.push_back(std::move(e));
+}
+
 /// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
 /// one, because LLaMA-Factory and axolotl share keys with them.
 const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
@@ -160,6 +183,7 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
     else if (n > most)
       most = n, best = &k;
   }
+  if (syntax == Syntax::kArguments && starts_swift(text)) return kind_of(read_swift);
   if (!best && syntax == Syntax::kArguments) check_program(f.path, text);
   if (!best) best = training_arguments;
   if (best) return *best;
@@ -201,6 +225,7 @@ std::span<const Kind> kinds() {
         "dist_config.", "kernel_config.", "quant_config."},
        read_llama_factory},
       {"llama-factory", Syntax::kArguments, {"finetuning_type", "cutoff_len"}, read_llama_factory_script},
+      {"ms-swift", Syntax::kArguments, {"tuner_type", "train_type"}, read_swift},
       {"torchtune",
        Syntax::kYaml,
        {"model._component_", "tokenizer._component_", "optimizer._component_"},
@@ -268,8 +293,14 @@ File read_file(const std::string& argument) {
   if (!f.kind) f.kind = &recognize(f, syntax, text);
   if (f.kind->read == read_torchtune) torchtune_command(text, f.path, f.entries);
   // Names as argparse stores them; Megatron-LM's rules have its spelling.
-  if (f.kind->read == read_training_script || f.kind->read == read_llama_factory_script)
-    for (Entry& e : f.entries) std::replace(e.key.begin(), e.key.end(), '-', '_');
+  if (f.kind->read == read_training_script || f.kind->read == read_llama_factory_script ||
+      f.kind->read == read_swift)
+    for (Entry& e : f.entries) {
+      if (e.key.find('-') == e.key.npos) continue;
+      e.spelling = e.key;
+      std::replace(e.key.begin(), e.key.end(), '-', '_');
+    }
+  if (f.kind->read == read_swift) add_swift_entries(text, f.path, f.entries);
   return f;
 }
 

@@ -142,7 +142,7 @@ std::string replaceable_by(std::string_view run_key) {
 bool is_replaced(const Rule& r, const Entry& e, const Job& job) {
   const std::string key = replaceable_by(r.run_key);
   if (!key.empty() && job.options.contains(key)) return true;
-  throw usage_error(fmt::format("{} = {}: the file does not say what this is", escaped(e.key, 80),
+  throw usage_error(fmt::format("{} = {}: the file does not say what this is", escaped(e.shown(), 80),
                                 runfile::written(e.value)),
                     key.empty()             ? "write the value in its place"
                     : key == "model.preset" ? "give it: --model=MODEL"
@@ -199,10 +199,10 @@ void Job::set(const std::string& run_key, std::string value, const Entry& from) 
   const auto old = settings_.find(run_key);
   if (old != settings_.end() && !old->second.by_default && old->second.value != value)
     throw usage_error(
-        fmt::format("{} means {} = {}, but {} in {} means {}", from.key, run_key, escaped(value, 60),
+        fmt::format("{} means {} = {}, but {} in {} means {}", from.shown(), run_key, escaped(value, 60),
                     old->second.key, place(old->second.where), escaped(old->second.value, 60)),
         "make both equal, or remove one of them", from.value.where);
-  settings_[run_key] = {std::move(value), from.key, from.value.where, false};
+  settings_[run_key] = {std::move(value), from.shown(), from.value.where, false};
 }
 
 void Job::set_default(const std::string& run_key, std::string value, const std::string& source) {
@@ -216,7 +216,7 @@ void Job::set_default(const std::string& run_key, std::string value, const Given
 }
 
 void Job::set_default(const std::string& run_key, std::string value, const Entry& from) {
-  set_default(run_key, std::move(value), Given{"", from.key, from.value.where});
+  set_default(run_key, std::move(value), Given{"", from.shown(), from.value.where});
 }
 
 void Job::replace(const runfile::Override& option) {
@@ -241,7 +241,7 @@ std::uint64_t count_of(const Given& g) {
 
 void reject_value(const Entry& e, const std::string& expected) {
   throw usage_error(
-      fmt::format("{} = {}: expected {}", escaped(e.key, 80), runfile::written(e.value), expected), {},
+      fmt::format("{} = {}: expected {}", escaped(e.shown(), 80), runfile::written(e.value), expected), {},
       e.value.where);
 }
 
@@ -296,12 +296,14 @@ std::vector<std::string> texts_of(const Entry& e) {
 
 void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& entries, Job& job) {
   for (const Entry& e : entries) {
-    runfile::FileKey key{e.key, runfile::written(e.value), e.key_where, KeyUse::kWithoutEffect, ""};
+    runfile::FileKey key{e.shown(), runfile::written(e.value), e.key_where, KeyUse::kWithoutEffect, ""};
     const Rule* rule = rule_of(sets, e);
     if (!rule) {
       key.use = KeyUse::kNotUnderstood;
-      if (const std::string near = nearest_key(sets, e.key); !near.empty())
+      if (std::string near = nearest_key(sets, e.key); !near.empty()) {
+        if (!e.spelling.empty()) std::replace(near.begin(), near.end(), '_', '-');
         key.note = "did you mean " + near + "?";
+      }
     } else if (e.value.kind != Value::Kind::kNull) {
       // A null value sets nothing. "auto" counts as used: the key is understood, another file gives its
       // value.

@@ -273,11 +273,12 @@ File read_named_file(const File& from, const Entry& named, const std::string& ki
   const std::string above = fs::path(from.path).parent_path().string();
   throw usage_error(
       known ? fmt::format("{} = {}: no such file in {}, a folder above it or the current directory",
-                          named.key, runfile::written(named.value), escaped(above.empty() ? "." : above, 200))
-            : fmt::format("{} = {}: the file does not say what this is", named.key,
+                          named.shown(), runfile::written(named.value),
+                          escaped(above.empty() ? "." : above, 200))
+            : fmt::format("{} = {}: the file does not say what this is", named.shown(),
                           runfile::written(named.value)),
       kind == "transformers"
-          ? fmt::format("correct the path, or write the keys of that file below {}", named.key)
+          ? fmt::format("correct the path, or write the keys of that file below {}", named.shown())
           : fmt::format("give the file too: --from {} {}:FILE; or remove the key", escaped(from.path, 200),
                         kind),
       named.value.where);

@@ -28,9 +28,9 @@ void hold_weights_of_fsdp_in_f32(Job& job);
 
 /// Reports that `method` ("dpo", "grpo", "rm") trains otherwise than SFT, which is planned, and how its step
 /// differs.
-void set_method(Job& job, const std::string& method);
+void set_method(Job& job, const std::string& method, const runfile::Entry& from);
 /// The same from the name of a loss of TRL or open-instruct: "sigmoid" is one of DPO.
-void set_method_of_loss(Job& job, const std::string& loss);
+void set_method_of_loss(Job& job, const std::string& loss, const runfile::Entry& from);
 /// Notes that the options of a script name a file of DeepSpeed, which then sets its stage and types.
 void note_deepspeed_file(Job& job, const Entries& options);
 
@@ -84,6 +84,8 @@ void read_llama_factory_script(const Entries& entries, Job& job);
 /// A key that only format v1 of LLaMA-Factory has; null in a file of the other format.
 const runfile::Entry* llama_factory_v1(const Entries& entries);
 void read_llama_factory_v1(const Entries& entries, Job& job);
+/// ms-swift: `swift sft`, `swift pt` and `swift rlhf`.
+void read_swift(const Entries& entries, Job& job);
 void read_torchtune(const Entries& entries, Job& job);
 /// Appends the number of devices of the command in a comment: "# tune run --nproc_per_node 8 RECIPE".
 /// torchtune has it nowhere else.

@@ -81,7 +81,7 @@ void axolotl_fsdp(Job& job, const Entry& e) {
 }
 
 void axolotl_reward(Job& job, const Entry& e) {
-  if (flag_of(e)) set_method(job, "rm");
+  if (flag_of(e)) set_method(job, "rm", e);
 }
 
 /// The plugin is on unless its own key says otherwise.
@@ -94,12 +94,15 @@ constexpr const char *kKernels = "kernels that keep other activations", *kSecond
                      *kExperts = "kernels of experts", *kVocabulary = "another vocabulary";
 
 /// false, none and "" train without a second model.
-void axolotl_rl(Job& job, const Entry& e) {
+bool trains_by_preferences(const Entry& e) {
   using Kind = runfile::Value::Kind;
-  const bool off = e.value.kind == Kind::kNull || (e.value.kind == Kind::kBool && !e.value.boolean) ||
-                   (e.value.kind == Kind::kText &&
-                    (e.value.text.empty() || e.value.text == "none" || e.value.text == "false"));
-  if (!off) set_method(job, text_of(e));
+  return e.value.kind != Kind::kNull && (e.value.kind != Kind::kBool || e.value.boolean) &&
+         (e.value.kind != Kind::kText ||
+          (!e.value.text.empty() && e.value.text != "none" && e.value.text != "false"));
+}
+
+void axolotl_rl(Job& job, const Entry& e) {
+  if (trains_by_preferences(e)) set_method(job, text_of(e), e);
 }
 
 constexpr Rule kAxolotl[] = {
@@ -193,6 +196,7 @@ constexpr Rule kAxolotl[] = {
     {"rl", Use::kCustom, kMethod, "", axolotl_rl},
     {"reward_model", Use::kCustom, "", "", axolotl_reward},
     {"process_reward_model", Use::kCustom, "", "", axolotl_reward},
+    {"precompute_ref_log_probs", Use::kWhenTrue, "plan.reference_model", "false"},
     {"use_eaft", Use::kNotModelled, "", kSecond},
     {"trainer_cls", Use::kNotModelled, "", kSecond},
     {"ebft.*", Use::kNotModelled, "", kSecond},
@@ -215,7 +219,7 @@ constexpr Rule kAxolotl[] = {
     {"gemma4_*", Use::kNotModelled, "", "quantized weights"},
     // How experts compute: which copies of rows and weights exist.
     {"dsv4_*", Use::kNotModelled, "", kExperts},
-    {"quantize_moe_experts", Use::kNotModelled, "", "quantized experts"},
+    {"quantize_moe_experts", Use::kChoice, "plan.quant_experts", "true=true|false=false"},
     {"moe_bnb_fast", Use::kNotModelled, "", kExperts},
     {"moe_grouped_backend", Use::kNotModelled, "", kExperts},
     {"expert_backend", Use::kNotModelled, "", kExperts},
@@ -253,7 +257,7 @@ constexpr const char* kAxolotlWithoutEffect =
     "min_sample_len mlflow_* model_type moe_dequant_chunk_size multipack_real_batches nemo_gym_* "
     "noisy_embedding_alpha num_dataset_shards_to_save num_epochs num_generation_samples num_labels "
     "optim_args* orpo_alpha otel_metrics_* output_dir pad_to_multiple_of pad_to_sequence_len peft.* "
-    "peft_* pose_* precompute_ref_log_probs preprocess_iterable pretrain_multipack_* "
+    "peft_* pose_* preprocess_iterable pretrain_multipack_* "
     "pretraining_dataset* pretraining_sample_concatenation processor_kwargs.* processor_type "
     "profiler_steps profiler_steps_start push_dataset_to_hub qgalore_* qlora_sharded_model_loading "
     "ray_num_workers ray_run_name reinit_weights relora_cpu_offload relora_prune_* "
@@ -329,6 +333,16 @@ void axolotl_adapter_kernels(Job& job, const Entries& entries) {
   job.erase_if([](const std::string& key) { return key.starts_with("@kernel_"); });
 }
 
+/// Checkpoints are reentrant unless a file says otherwise, trains by another method or freezes some weights.
+void axolotl_checkpoints(Job& job, const Entries& entries) {
+  const auto other = std::ranges::find_if(entries, [](const Entry& e) {
+    return e.key == "unfrozen_parameters" ? e.value.kind != runfile::Value::Kind::kNull
+                                          : e.key == "rl" && trains_by_preferences(e);
+  });
+  if (other != entries.end() && job.find("train.recompute"))
+    job.set_default("plan.checkpoint_reentrant", "false", *other);
+}
+
 void axolotl_ranks(Job& job, const Entries& entries) {
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
@@ -365,6 +379,7 @@ void read_axolotl(const Entries& entries, Job& job) {
     job.set_default("plan.cross_entropy", "cut", *plugin);
   axolotl_liger(job);
   axolotl_adapter_kernels(job, entries);
+  axolotl_checkpoints(job, entries);
   axolotl_ranks(job, entries);
   for (const char* key : {"@cut_loss", "@cut_cross_entropy", "@adapter", "@all_linear", "@fp16", "@not_bf16",
                           "@shard", "@replicate"})

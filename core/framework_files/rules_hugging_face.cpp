@@ -41,22 +41,19 @@ void trl_attention(Job& job, const Entry& e) {
   job.set("plan.attention", "flash", e);
 }
 
-/// The weight of the reference model in DPO and GRPO; at 0 there is none.
+/// The weight of the reference model in DPO and GRPO; at 0 there is none. That of a file without keys of
+/// GRPO is one of DPO: KTO, CPO and ORPO, which have the key too, need less (trl_method()).
 void trl_beta(Job& job, const Entry& e) {
   using Kind = runfile::Value::Kind;
   if ((e.value.kind == Kind::kInteger || e.value.kind == Kind::kNumber) && e.value.number == 0) return;
-  job.not_modelled =
-      "training by preferences or rewards, with a reference model unless adapters are trained; DPO has two "
-      "sequences per example (double train.micro_batch for both); planned is one training step on one "
-      "sequence";
-  job.needs_more = true;
+  set_method(job, "dpo", e);
 }
 
 void trl_rewards(Job& job, const Entry& e) {
   // Off, or a list without an item.
   const bool off = (e.value.kind == runfile::Value::Kind::kBool && !e.value.boolean) ||
                    (e.value.kind == runfile::Value::Kind::kList && e.value.items.empty());
-  if (!off) set_method(job, "grpo");
+  if (!off) set_method(job, "grpo", e);
 }
 
 /// Losses of SFT; those of the other trainers are read as another training method.
@@ -73,7 +70,7 @@ void trl_loss(Job& job, const Entry& e) {
     if (name == "chunked_nll") {
       job.set("plan.cross_entropy", "fused", e);
     } else if (std::ranges::find(kOther, name) != kOther.end()) {
-      set_method_of_loss(job, name);
+      set_method_of_loss(job, name, e);
     } else {
       reject_value(e, "a loss of TRL: nll, dft, chunked_nll, or one of DPO or GRPO");
     }
@@ -88,6 +85,7 @@ constexpr Rule kTrl[] = {
     {"beta", Use::kCustom, kMethod, "", trl_beta},
     {"num_generations", Use::kCustom, kMethod, "", trl_rewards},
     {"reward_*", Use::kCustom, kMethod, "", trl_rewards},
+    {"precompute_ref_log_probs", Use::kWhenTrue, "plan.reference_model", "false"},
     {"teacher_*", Use::kNeedsMore, "", kOtherTrainer},
     {"sync_ref_model", Use::kNeedsMore, "", kOtherTrainer},
     {"center_rewards_coefficient", Use::kNotModelled, "", kOtherTrainer},
@@ -152,7 +150,7 @@ constexpr const char* kTrlWithoutEffect =
     "model_revision model_type multi_objective_aggregation normalize_advantages "
     "num_completions_to_print num_generations_eval num_iterations num_of_sequences "
     "off_policy_mask_threshold overwrite_cache packing packing_strategy pad_to_multiple_of pad_token "
-    "padding_free precompute_ref_batch_size precompute_ref_log_probs preprocessing_num_workers "
+    "padding_free precompute_ref_batch_size preprocessing_num_workers "
     "ref_model_mixup_alpha ref_model_sync_steps repetition_penalty router_aux_loss_coef sapo_* "
     "scale_rewards shuffle_dataset steps_per_generation streaming temperature test_split_size token "
     "tokenizer_name top_entropy_quantile top_k top_p train_file "
@@ -285,6 +283,16 @@ constexpr Rule kAccelerateMegatron[] = {
     {"*", Use::kNotModelled, "", "Megatron-LM under accelerate"},
 };
 
+/// `beta` of a file with keys of GRPO or other training by rewards is not that of DPO.
+void trl_method(Job& job, const Entries& entries) {
+  const Given* method = job.find("plan.method");
+  if (!method || method->key != "beta") return;
+  if (std::ranges::any_of(entries, [](const Entry& e) {
+        return e.key == "num_generations" || e.key.starts_with("reward_") || e.key.starts_with("teacher_");
+      }))
+    job.erase("plan.method");
+}
+
 /// `script`: the options of a shell script, which has those of a launcher too.
 void read_trainer(const Entries& entries, Job& job, bool script) {
   job.framework = "transformers";
@@ -298,6 +306,7 @@ void read_trainer(const Entries& entries, Job& job, bool script) {
                script ? launcher_rules() : RuleSet{},
                script ? fsdp_rules("fsdp_") : RuleSet{}},
               entries, job);
+  trl_method(job, entries);
   const Given* fsdp = job.find(kFsdp);
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
   const bool trl = key_of_trl(entries);

@@ -55,6 +55,26 @@ void litgpt_optimizer(Job& job, const Entry& e) {
     reject_value(e, "AdamW, SGD, bitsandbytes.optim.PagedAdamW or bitsandbytes.optim.AdamW8bit");
 }
 
+void litgpt_tied(Job& job, const Entry& e) {
+  if (flag_of(e)) job.set("@litgpt.tied", "true", e);
+}
+
+/// A model that the fields of a run file do not describe.
+void litgpt_other(Job& job, const Entry& e) {
+  if (!job.find(kOtherModel)) job.set(kOtherModel, e.key, e);
+  job.not_modelled = "another model than a Llama: give it by --model=config.json";
+}
+
+void litgpt_other_if_true(Job& job, const Entry& e) {
+  if (flag_of(e)) litgpt_other(job, e);
+}
+
+void litgpt_class(Job& job, const Entry& e) {
+  const std::string name = text_of(e);
+  job.set("@" + e.key, name, e);
+  if (name != "RMSNorm" && name != "LLaMAMLP") litgpt_other(job, e);
+}
+
 constexpr Rule kLitgpt[] = {
     {"checkpoint_dir", Use::kCopy, kModel},
     {"model_name", Use::kCopy, kModel},
@@ -84,7 +104,27 @@ constexpr Rule kLitgpt[] = {
      [](Job& j, const Entry& e) { litgpt_target(j, e, "\"lm_head\""); }},
     {"optimizer", Use::kCustom, "optimizer.name", "", litgpt_optimizer},
     {"optimizer.class_path", Use::kCustom, "optimizer.name", "", litgpt_optimizer},
-    {"train.tie_embeddings", Use::kNotModelled, "", "the embedding and the LM head share weights"},
+    {"train.tie_embeddings", Use::kCustom, "model.tie_word_embeddings", "", litgpt_tied},
+    // The model of `pretrain`: fields of Config, whose classes are those of Llama or of another model.
+    {"model_config.n_layer", Use::kCopy, "@litgpt.num_hidden_layers"},
+    {"model_config.n_embd", Use::kCopy, "@litgpt.hidden_size"},
+    {"model_config.n_head", Use::kCopy, "@litgpt.num_attention_heads"},
+    {"model_config.n_query_groups", Use::kCopy, "@litgpt.num_key_value_heads"},
+    {"model_config.head_size", Use::kCopy, "@litgpt.head_dim"},
+    {"model_config.intermediate_size", Use::kCopy, "@litgpt.intermediate_size"},
+    {"model_config.vocab_size", Use::kCopy, "@litgpt.unpadded"},
+    {"model_config.padded_vocab_size", Use::kCopy, "@litgpt.vocab_size"},
+    {"model_config.block_size", Use::kCopy, "@litgpt.max_position_embeddings"},
+    {"model_config.bias", Use::kCustom, "", "", litgpt_other_if_true},
+    {"model_config.parallel_residual", Use::kCustom, "", "", litgpt_other_if_true},
+    {"model_config.norm_class_name", Use::kCustom, "", "", litgpt_class},
+    {"model_config.mlp_class_name", Use::kCustom, "", "", litgpt_class},
+    {"model_config.name", Use::kNoEffect},
+    {"model_config.hf_config*", Use::kNoEffect},
+    {"model_config.norm_eps", Use::kNoEffect},
+    {"model_config.rope_base", Use::kNoEffect},
+    {"model_config.rotary_percentage", Use::kNoEffect},
+    {"model_config.lm_head_bias", Use::kCustom, "", "", litgpt_other_if_true},
     {"model_config*", Use::kNotModelled, "", "fields of the model: give it by --model=config.json"},
 };
 /// Data, evaluation, checkpoints, learning rates and other values of optimizers.
@@ -93,6 +133,44 @@ constexpr const char* kLitgptWithoutEffect =
     "out_dir resume seed tokenizer_dir train.epochs train.log_interval train.lr_warmup_fraction "
     "train.lr_warmup_steps train.max_norm train.max_steps train.max_time train.max_tokens train.min_lr "
     "train.save_interval";
+
+/// model_config replaces the model that model_name names. Config pads the vocabulary to a multiple of 512.
+void litgpt_model(Job& job) {
+  const Given* layers = job.find("@litgpt.num_hidden_layers");
+  if (const Given* tied = job.find("@litgpt.tied"); tied && !layers)
+    job.keys.push_back({tied->key, "true", tied->where, runfile::KeyUse::kNotModelled,
+                        "the embedding and the LM head share weights"});
+  // Classes that are left out are those of GPT-NeoX.
+  const Given *norm = job.find("@model_config.norm_class_name"),
+              *mlp = job.find("@model_config.mlp_class_name");
+  if (layers && (!norm || !mlp) && !job.find(kOtherModel)) {
+    const Given from = *layers;
+    job.set_default(kOtherModel, from.key, from);
+  }
+  if (layers) {
+    const Given from = *layers;
+    job.erase(kModel);
+    if (!job.find(kOtherModel)) {
+      job.set_default("model.model_type", "llama", from);
+      constexpr std::uint64_t kMultiple = 512;
+      if (const Given* words = job.find("@litgpt.unpadded"))
+        job.set_default("@litgpt.vocab_size",
+                        std::to_string((count_of(*words) + kMultiple - 1) / kMultiple * kMultiple), *words);
+      for (const char* field :
+           {"num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+            "intermediate_size", "vocab_size", "max_position_embeddings"})
+        if (const Given* given = job.find(std::string("@litgpt.") + field))
+          job.set_default(std::string("model.") + field, given->value, Given(*given));
+      job.set_default("model.tie_word_embeddings", job.find("@litgpt.tied") ? "true" : "false", from);
+      // Without max_seq_length rows are as long as the model allows.
+      if (const Given* block = job.find("@litgpt.max_position_embeddings"))
+        job.set_default("data.seq_len", block->value, Given(*block));
+    }
+  }
+  job.erase_if([](const std::string& key) {
+    return key.starts_with("@litgpt.") || key.starts_with("@model_config.");
+  });
+}
 
 void litgpt_adapters(Job& job, const Entries& entries) {
   // finetune_lora has these keys, finetune_full and pretrain do not.
@@ -129,12 +207,13 @@ void read_litgpt(const Entries& entries, Job& job) {
   apply_rules({{kLitgpt, kLitgptWithoutEffect}}, entries, job);
   // pretrain builds a model from its name; finetune commands load one from checkpoint_dir.
   const bool pretrain = std::ranges::any_of(
-      entries, [](const Entry& e) { return e.key == "model_name" || e.key == "model_config"; });
+      entries, [](const Entry& e) { return e.key == "model_name" || e.key.starts_with("model_config"); });
   if (!job.find("train.precision")) {
     job.set_default("train.precision", "bf16", "default of litgpt (bf16-mixed)");
     job.set_default("plan.weights", "fp32", "default of litgpt (bf16-mixed)");
     job.set_default("plan.master", "none", "default of litgpt (bf16-mixed)");
   }
+  litgpt_model(job);
   litgpt_adapters(job, entries);
   // Each command has its own defaults of TrainArgs. A global batch that does not divide is rounded down
   // (gradient_accumulation_iters()).

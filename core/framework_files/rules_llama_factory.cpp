@@ -35,7 +35,13 @@ void factory_targets(Job& job, const Entry& e) {
 
 void factory_stage(Job& job, const Entry& e) {
   const std::string stage = text_of(e);
-  if (stage != "pt" && stage != "sft") set_method(job, stage);
+  if (stage != "pt" && stage != "sft") set_method(job, stage, e);
+}
+
+/// Losses of preferences without a reference (use_ref_model).
+void factory_preference(Job& job, const Entry& e) {
+  const std::string loss = text_of(e);
+  if (loss == "orpo" || loss == "simpo") job.set("plan.reference_model", "false", e);
 }
 
 /// Without additional_target, adapters over a resized vocabulary train embedding and LM head whole.
@@ -99,6 +105,7 @@ constexpr Rule kLlamaFactory[] = {
     {"freeze_extra_modules", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_language_model", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"stage", Use::kCustom, kMethod, "", factory_stage},
+    {"pref_loss", Use::kCustom, "plan.reference_model", "", factory_preference},
     {"ref_model", Use::kNeedsMore, "", "a second model"},
     {"reward_model", Use::kNeedsMore, "", "a second model"},
     {"upcast_layernorm", Use::kNeedsMore, "", "norms in f32"},

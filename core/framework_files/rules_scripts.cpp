@@ -94,12 +94,12 @@ constexpr Rule kScript[] = {
     {"deepspeed_stage", Use::kCopy, kScriptStage},
     {"num_learners_per_node", Use::kCustom, kRanks, "", learners},
     {"num_samples_per_prompt_rollout", Use::kCustom, kMethod, "",
-     [](Job& j, const Entry&) { set_method(j, "grpo"); }},
+     [](Job& j, const Entry& e) { set_method(j, "grpo", e); }},
     {"load_ref_policy", Use::kNeedsMore, "", kSecondModel},
     {"vllm_num_engines", Use::kNotModelled, "", "engines on other devices"},
     {"single_gpu_mode", Use::kNeedsMore, "", kOtherProgram},
     {"dpo_loss_type", Use::kCustom, kMethod, "",
-     [](Job& j, const Entry& e) { set_method_of_loss(j, text_of(e)); }},
+     [](Job& j, const Entry& e) { set_method_of_loss(j, text_of(e), e); }},
     // LLaVA.
     {"vision_tower", Use::kNeedsMore, "", "a vision encoder and the tokens of images"},
     {"tune_mm_mlp_adapter", Use::kNotModelled, "", "only the projector is trained; planned as full training"},
@@ -262,7 +262,7 @@ Entries script_options(const Entries& entries, Job& job) {
     // Devices are needed for sharded runs only, which ask for them.
     const bool per_node = e.key == "nproc_per_node" || e.key == "num_gpus" || e.key == "gpus";
     if (count && (!whole(e) || (per_node && nodes_unknown))) {
-      job.keys.push_back({e.key, runfile::written(e.value), e.key_where, runfile::KeyUse::kNotModelled,
+      job.keys.push_back({e.shown(), runfile::written(e.value), e.key_where, runfile::KeyUse::kNotModelled,
                           "the script does not say how many"});
       continue;
     }

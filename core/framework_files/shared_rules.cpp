@@ -1,5 +1,6 @@
 // Rules that several frameworks share: TrainingArguments of transformers (4.40 to 5.23), which LLaMA-Factory
-// and TRL extend, the settings of FSDP as accelerate reads them, names of optimizers and of LoRA matrices.
+// and TRL extend, the settings of FSDP as accelerate reads them, training methods. Names of optimizers:
+// optimizer_rules.cpp; of LoRA matrices: lora_rules.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -184,173 +185,6 @@ constexpr const char* kTrainerWithoutEffect =
     "use_cache use_cpu use_ipex use_legacy_prediction_loop use_mps_device warmup_ratio warmup_steps "
     "weight_decay";
 
-/// implementation: "" leaves it to the default of the framework. not_modelled: what a plan with `name` does
-/// not know.
-struct Optimizer {
-  const char *theirs, *name, *implementation, *not_modelled;
-};
-
-constexpr const char *kThirdMoment = "a third optimizer state per weight",
-                     *kLowRank = "optimizer state of lower rank, planned as AdamW";
-
-/// Names of transformers, and those that axolotl adds.
-constexpr Optimizer kOptimizers[] = {
-    {"adamw_torch", "adamw", "foreach", ""},
-    {"adamw_torch_fused", "adamw", "fused", ""},
-    {"adamw_torch_xla", "adamw", "", ""},
-    {"adamw_torch_npu_fused", "adamw", "fused", ""},
-    {"adamw_hf", "adamw", "for-loop", ""},
-    {"adamw_apex_fused", "adamw", "fused", ""},
-    {"adamw_anyprecision", "adamw", "for-loop", ""},
-    // torchao and bitsandbytes, whose 8-bit moments have a scale per block of 256 elements.
-    {"adamw_torch_4bit", "adamw-8bit", "", "moments of 4 bits, planned with 8"},
-    {"adamw_torch_8bit", "adamw-8bit", "", ""},
-    {"adamw_bnb_8bit", "adamw-8bit", "", ""},
-    {"adamw_8bit", "adamw-8bit", "", ""},
-    {"paged_adamw", "adamw", "", ""},
-    {"paged_adamw_32bit", "adamw", "", ""},
-    {"paged_adamw_8bit", "adamw-8bit", "", ""},
-    // A third tensor per weight, which run files do not know.
-    {"ademamix", "adamw", "", kThirdMoment},
-    {"ademamix_8bit", "adamw-8bit", "", kThirdMoment},
-    {"paged_ademamix_32bit", "adamw", "", kThirdMoment},
-    {"paged_ademamix_8bit", "adamw-8bit", "", kThirdMoment},
-    {"grokadamw", "adamw", "", kThirdMoment},
-    {"lion_32bit", "lion", "", ""},
-    {"paged_lion_32bit", "lion", "", "a moment that moves to host memory when device memory is short"},
-    {"lion_8bit", "lion", "", "a moment of 8 bits, planned in fp32"},
-    {"paged_lion_8bit", "lion", "", "a moment of 8 bits, planned in fp32"},
-    {"adafactor", "adafactor", "", ""},
-    {"sgd", "sgd", "foreach", ""},
-    {"adagrad", "sgd-momentum", "", "planned as one fp32 state per weight"},
-    {"rmsprop", "sgd-momentum", "", "planned as one fp32 state per weight"},
-    {"rmsprop_bnb", "sgd-momentum", "", "planned as one fp32 state per weight"},
-    {"rmsprop_bnb_32bit", "sgd-momentum", "", "planned as one fp32 state per weight"},
-    {"rmsprop_bnb_8bit", "sgd-momentum", "", "a state of 8 bits, planned in fp32"},
-    {"schedule_free_adamw", "adamw", "for-loop", ""},
-    {"schedule_free_radam", "adamw", "for-loop", ""},
-    {"schedule_free_sgd", "sgd-momentum", "for-loop", ""},
-    {"stable_adamw", "adamw", "for-loop", ""},
-    // Moments of projected gradients, which are smaller; planned in full size.
-    {"galore_adamw", "adamw", "", kLowRank},
-    {"galore_adamw_8bit", "adamw-8bit", "", kLowRank},
-    {"galore_adafactor", "adafactor", "", "optimizer state of lower rank, planned as Adafactor"},
-    {"galore_adamw_layerwise", "adamw", "", kLowRank},
-    {"galore_adamw_8bit_layerwise", "adamw-8bit", "", kLowRank},
-    {"galore_adafactor_layerwise", "adafactor", "", "optimizer state of lower rank, planned as Adafactor"},
-    {"apollo_adamw", "adamw", "", kLowRank},
-    {"apollo_adamw_layerwise", "adamw", "", kLowRank},
-    // Updates inside the backward pass: planned gradients are an upper bound.
-    {"lomo", "sgd", "", "gradients are freed during the backward pass"},
-    {"adalomo", "adafactor", "", "gradients are freed during the backward pass"},
-    {"muon", "muon", "", ""},
-    {"optimi_adamw", "adamw", "", "a compensation term per narrow weight"},
-    {"ao_adamw_4bit", "adamw-8bit", "", "moments of 4 bits, planned with 8"},
-    {"ao_adamw_8bit", "adamw-8bit", "", ""},
-    {"ao_adamw_fp8", "adamw-8bit", "", ""},
-    {"adopt_adamw", "adamw", "", ""},
-    {"adamc", "adamw", "", ""},
-    {"came_pytorch", "adamw", "", "factored second moments, planned as AdamW"},
-    {"dion", "muon", "", "a low-rank factor beside the moment"},
-    {"flash_adamw", "adamw", "", "compressed states, planned as AdamW"},
-    {"flash_adam", "adamw", "", "compressed states, planned as AdamW"},
-    {"flash_lion", "lion", "", "compressed states, planned as Lion"},
-    {"flash_sgd", "sgd-momentum", "", "compressed states, planned in fp32"},
-    {"flash_sgdw", "sgd-momentum", "", "compressed states, planned in fp32"},
-    {"q_galore_adamw8bit", "adamw-8bit", "", kLowRank}};
-
-/// The matrices that a regular expression of peft names: "model.layers.*(mlp|self_attn).(up|down|q)_proj".
-std::vector<std::string> matrices_in(const std::string& expression) {
-  std::vector<std::string> out;
-  constexpr std::string_view kEnd = "_proj";
-  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
-  for (std::size_t at = expression.find(kEnd); at != expression.npos; at = expression.find(kEnd, at + 1)) {
-    // "(up|down|q)_proj" has its words in parentheses before the end; "q_proj" before it.
-    std::size_t begin = at;
-    if (at > 0 && expression[at - 1] == ')') {
-      begin = expression.rfind('(', at);
-      begin = begin == expression.npos ? at : begin + 1;
-    } else {
-      while (begin > 0 && is_letter(expression[begin - 1])) --begin;
-    }
-    std::string word;
-    for (std::size_t i = begin; i <= at; ++i) {
-      if (i < at && is_letter(expression[i])) {
-        word += expression[i];
-        continue;
-      }
-      if (!word.empty()) out.push_back(word + std::string(kEnd));
-      word.clear();
-    }
-  }
-  return out;
-}
-
-/// Matrices of families with other names: GPT-2, GPT-NeoX, Falcon, MPT, Phi, OPT, InternLM2, Baichuan,
-/// Mixtral. A matrix that stands for several of a run file has one adapter for them together.
-constexpr struct {
-  const char *theirs, *ours;  // separated by spaces
-} kMatrices[] = {{"c_attn", "q_proj k_proj v_proj"},
-                 {"query_key_value", "q_proj k_proj v_proj"},
-                 {"qkv_proj", "q_proj k_proj v_proj"},
-                 {"Wqkv", "q_proj k_proj v_proj"},
-                 {"wqkv", "q_proj k_proj v_proj"},
-                 {"W_pack", "q_proj k_proj v_proj"},
-                 {"dense", "o_proj"},
-                 {"wo", "o_proj"},
-                 {"c_proj", "o_proj down_proj"},
-                 {"gate_up_proj", "gate_proj up_proj"},
-                 {"c_fc", "up_proj"},
-                 {"fc1", "up_proj"},
-                 {"dense_h_to_4h", "up_proj"},
-                 {"fc2", "down_proj"},
-                 {"dense_4h_to_h", "down_proj"},
-                 {"w1", "gate_proj"},
-                 {"w3", "up_proj"},
-                 {"w2", "down_proj"}};
-/// Matrices of layers with state spaces or linear attention, of routers and of projections of images.
-constexpr std::string_view kOtherMatrices[] = {
-    "in_proj", "in_proj_a", "in_proj_b",          "in_proj_ba", "in_proj_qkv", "in_proj_qkvz", "in_proj_z",
-    "x_proj",  "dt_proj",   "shared_expert_gate", "router",     "linear_1",    "linear_2",     "proj"};
-
-/// Names as in run files: without the modules above a matrix, and those of a regular expression. `others`:
-/// names that run files have no matrix for.
-std::vector<std::string> lora_matrices(const Entry& e, std::string& others) {
-  std::vector<std::string> out;
-  const auto add_one = [&](const std::string& name) {
-    if (std::ranges::find(out, name) == out.end()) out.push_back(name);
-  };
-  const auto add = [&](const std::string& name) {
-    if (std::ranges::find(kOtherMatrices, name) != std::end(kOtherMatrices)) {
-      others += (others.empty() ? "" : ", ") + name;
-      return;
-    }
-    const auto known = std::ranges::find_if(kMatrices, [&](const auto& m) { return name == m.theirs; });
-    std::string_view ours = known == std::end(kMatrices) ? std::string_view(name) : known->ours;
-    for (std::size_t end; !ours.empty(); ours.remove_prefix(std::min(end + 1, ours.size()))) {
-      end = std::min(ours.find(' '), ours.size());
-      add_one(std::string(ours.substr(0, end)));
-    }
-  };
-  // peft reads a text as a regular expression over full names, a list as names.
-  const bool one = e.value.kind == Value::Kind::kText;
-  if (one && e.value.text.find_first_of("\\(|*") != std::string::npos) {
-    for (const std::string& name : matrices_in(e.value.text)) add(name);
-    if (out.empty())
-      reject_value(e, "a list of matrices; this regular expression names none that can be planned");
-    return out;
-  }
-  for (const std::string& name : texts_of(e)) add(name.substr(name.rfind('.') + 1));
-  // That of attention in OPT and Phi; beside o_proj the one of a state space.
-  if (const auto output = std::ranges::find(out, "out_proj"); output != out.end()) {
-    const bool other = std::ranges::find(out, "o_proj") != out.end();
-    out.erase(output);
-    if (!other) add_one("o_proj");
-    if (other) others += (others.empty() ? "" : ", ") + std::string("out_proj");
-  }
-  return out;
-}
-
 }  // namespace
 
 RuleSet training_arguments() { return {kTrainingArguments, kTrainerWithoutEffect}; }
@@ -365,24 +199,29 @@ void note_deepspeed_file(Job& job, const Entries& options) {
   if (file) job.set_default("@deepspeed_file", "true", "the script");
 }
 
-void set_method_of_loss(Job& job, const std::string& loss) {
+void set_method_of_loss(Job& job, const std::string& loss, const runfile::Entry& from) {
   constexpr std::array kPolicy{"grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"};
-  set_method(job, std::ranges::find(kPolicy, loss) != kPolicy.end() ? "grpo"
-                  : loss == "simpo" || loss == "alphapo"            ? "simpo"
-                  : loss == "kto"                                   ? "kto"
-                                                                    : "dpo");
+  set_method(job,
+             std::ranges::find(kPolicy, loss) != kPolicy.end() ? "grpo"
+             : loss == "simpo" || loss == "alphapo"            ? "simpo"
+             : loss == "kto"                                   ? "kto"
+                                                               : "dpo",
+             from);
 }
 
-void set_method(Job& job, const std::string& method) {
+void set_method(Job& job, const std::string& method, const runfile::Entry& from) {
   const auto is = [&](std::initializer_list<std::string_view> names) {
     return std::ranges::find(names, method) != names.end();
   };
+  // A loss that rewards its own chosen sequences has pairs too, but no reference.
+  const bool no_reference = is({"orpo", "simpo", "cpo", "alphapo"});
+  if (is({"dpo", "ipo"}) || no_reference) {
+    if (!job.find("plan.method")) job.set_default("plan.method", "dpo", from);
+    if (no_reference) job.set_default("plan.reference_model", "false", from);
+    return;
+  }
   job.needs_more = true;
-  if (is({"orpo", "simpo", "cpo"}))
-    job.not_modelled =
-        "a step has the chosen and the rejected sequence of each example; planned is SFT with one of them "
-        "(double train.micro_batch for both)";
-  else if (is({"kto"}))
+  if (is({"kto"}))
     job.not_modelled = "a reference model, unless adapters are trained; planned is SFT without it";
   else if (is({"rm", "reward"}))
     job.not_modelled =
@@ -391,10 +230,6 @@ void set_method(Job& job, const std::string& method) {
     job.not_modelled =
         "reinforcement learning; planned is one training step of the policy, without generation, rewards and "
         "a reference model";
-  else if (is({"dpo", "ipo"}))
-    job.not_modelled =
-        "a step has the chosen and the rejected sequence of each example, and a reference model unless "
-        "adapters are trained; planned is SFT with one sequence (double train.micro_batch for both)";
   else
     job.not_modelled = "another training method, perhaps with a second model; planned is SFT";
 }
@@ -447,65 +282,6 @@ void hold_weights_of_fsdp_in_f32(Job& job) {
   for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
   job.set_default("plan.weights", "fp32", *fsdp);
   job.set_default("plan.master", "none", *fsdp);
-}
-
-void drop_unused_double_quantization(Job& job) {
-  const Given* base = job.find("lora.base");
-  if (!base || base->value != "nf4") job.erase("lora.double_quant");
-}
-
-void set_lora_targets(Job& job, const Entry& from) {
-  std::string list, others;
-  for (const std::string& name : lora_matrices(from, others))
-    list += (list.empty() ? "[\"" : ", \"") + name + "\"";
-  if (!list.empty()) job.set("lora.targets", list + "]", from);
-  if (others.empty()) return;
-  job.not_modelled = "adapters of other matrices than those of attention and MLP are not planned: " + others;
-  job.needs_more = true;
-}
-
-void set_modules_to_save(Job& job, const Entry& from) {
-  // Names of the same two modules in other families: GPT-2, Pythia, Falcon.
-  constexpr const char *kEmbeddings[] = {"embed_tokens", "wte", "embed_in", "word_embeddings"},
-                       *kHeads[] = {"lm_head", "embed_out"};
-  bool head = false, embedding = false;
-  std::string others;
-  for (const std::string& module : texts_of(from)) {
-    const std::string name = module.substr(module.rfind('.') + 1);
-    if (std::ranges::count(kHeads, name))
-      head = true;
-    else if (std::ranges::count(kEmbeddings, name))
-      embedding = true;
-    else
-      others += (others.empty() ? "" : ", ") + name;
-  }
-  if (head || embedding)
-    job.set("lora.modules_to_save",
-            head && embedding ? R"(["embed_tokens", "lm_head"])"
-            : head            ? R"(["lm_head"])"
-                              : R"(["embed_tokens"])",
-            from);
-  if (others.empty()) return;
-  job.not_modelled = "of modules that are trained whole, embed_tokens and lm_head are planned, not " + others;
-  job.needs_more = true;
-}
-
-void set_hugging_face_optimizer(Job& job, const Entry& from) {
-  const std::string name = text_of(from);
-  std::vector<std::string> known;
-  for (const Optimizer& o : kOptimizers) {
-    known.push_back(o.theirs);
-    if (name != o.theirs) continue;
-    job.set("optimizer.name", o.name, from);
-    if (*o.implementation) job.set("plan.optimizer_implementation", o.implementation, from);
-    // bitsandbytes keeps f32 moments for weights of any type.
-    if (name.ends_with("_32bit") || name == "paged_adamw") job.set_default("plan.moments", "fp32", from);
-    if (name.starts_with("paged_adamw")) job.set(kPaged, "true", from);
-    job.not_modelled = o.not_modelled;
-    return;
-  }
-  reject_value(from, "an optimizer that can be planned: " + fmt::format("{}", fmt::join(known, ", ")) +
-                         did_you_mean(name, known));
 }
 
 }  // namespace trainhost::framework_files

@@ -50,7 +50,7 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   if (shared & kFrom)
     add_from(app, a.from,
              "Plan the job that these files of another framework describe: TrainingArguments, accelerate,\n"
-             "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, Megatron-LM.\n"
+             "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, ms-swift, Megatron-LM.\n"
              "KIND:FILE names the framework, e.g. deepspeed:ds.json.");
   // The backend is a text, not an enumeration: plugins add trainers.
   if (shared & kBackend)

@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(llama_factory_trains_adapters_unless_it_is_told_not_to) {
   BOOST_TEST(value(s, "lora.rank") == "");
   BOOST_TEST(value(s, "plan.moments") == "bf16");
   BOOST_TEST(
-      (fate("f.yaml", "model_name_or_path: gpt2\nstage: dpo\n", "stage").first == KeyUse::kNotModelled));
+      (fate("f.yaml", "model_name_or_path: gpt2\nstage: kto\n", "stage").first == KeyUse::kNotModelled));
 }
 
 BOOST_AUTO_TEST_CASE(litgpt_and_torchtune_shard_over_several_devices) {

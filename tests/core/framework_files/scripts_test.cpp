@@ -217,8 +217,10 @@ BOOST_AUTO_TEST_CASE(moments_under_deepspeed_have_the_type_of_master_weights) {
 
 BOOST_AUTO_TEST_CASE(losses_of_other_trainers_are_another_method) {
   const std::string job = "model_name_or_path: gpt2\nmax_length: 512\nbf16: true\nloss_type: ";
-  for (const char* loss : {"sigmoid", "ipo", "dr_grpo", "[sigmoid, bco_pair]"})
+  for (const char* loss : {"dr_grpo", "kto", "[sigmoid, grpo]"})
     BOOST_TEST((fate("t.yaml", job + loss + "\n", "loss_type").first == KeyUse::kNotModelled), loss);
+  for (const char* loss : {"sigmoid", "ipo", "[sigmoid, bco_pair]"})
+    BOOST_TEST(value(settings("t.yaml", job + loss + "\n"), "plan.method") == "dpo", loss);
   BOOST_TEST((fate("t.yaml", job + "nll\n", "loss_type").first == KeyUse::kUsed));
   BOOST_TEST(
       error_of("t.yaml", job + "sigmoidal\n").find("loss_type = \"sigmoidal\": expected a loss of TRL") !=
@@ -232,21 +234,64 @@ BOOST_AUTO_TEST_CASE(a_note_says_what_is_planned_of_another_method) {
     return why;
   };
   const std::string trl = "model_name_or_path: gpt2\nmax_length: 512\nbf16: true\n";
-  BOOST_TEST(note(trl + "beta: 0.1\n", "beta").starts_with("training by preferences or rewards"));
-  BOOST_TEST((fate("t.yaml", trl + "beta: 0.0\n", "beta").first == KeyUse::kUsed));
-  BOOST_TEST(
-      note(trl + "loss_type: ipo\n", "loss_type").starts_with("a step has the chosen and the rejected"));
   BOOST_TEST(
       note(trl + "num_generations: 8\n", "num_generations").starts_with("reinforcement learning; planned"));
   BOOST_TEST((fate("t.yaml", trl + "reward_funcs: []\n", "reward_funcs").first == KeyUse::kUsed));
   const std::string axolotl = "base_model: gpt2\nmicro_batch_size: 1\n";
-  BOOST_TEST(note(axolotl + "rl: orpo\n", "rl")
-                 .ends_with("planned is SFT with one of them (double train.micro_batch for both)"));
   BOOST_TEST(
       note(axolotl + "reward_model: true\n", "reward_model").starts_with("a reward model has two sequences"));
   const std::string factory = "model_name_or_path: gpt2\nfinetuning_type: full\nstage: ";
   BOOST_TEST(note(factory + "kto\n", "stage").starts_with("a reference model, unless adapters are trained"));
   BOOST_TEST((fate("t.yaml", factory + "pt\n", "stage").first == KeyUse::kUsed));
+}
+
+BOOST_AUTO_TEST_CASE(files_of_dpo_are_planned_with_pairs_and_a_reference) {
+  const auto method = [](const std::string& text) {
+    const Settings s = settings("t.yaml", text);
+    BOOST_TEST(error_of("t.yaml", text) == "");
+    return value(s, "plan.method") + " " + value(s, "plan.reference_model");
+  };
+  const std::string trl = "model_name_or_path: gpt2\nmax_length: 512\nbf16: true\n";
+  BOOST_TEST(method(trl) == " ");
+  BOOST_TEST(method(trl + "beta: 0.1\n") == "dpo ");
+  BOOST_TEST(method(trl + "beta: 0.0\n") == " ");
+  BOOST_TEST(method(trl + "beta: 0.04\nnum_generations: 8\n") == " ");  // of GRPO
+  BOOST_TEST(method(trl + "loss_type: [sigmoid, sft]\nbeta: 0.1\n") == "dpo ");
+  BOOST_TEST(method(trl + "loss_type: ipo\nprecompute_ref_log_probs: true\n") == "dpo false");
+  const std::string axolotl = "base_model: gpt2\nmicro_batch_size: 1\ngradient_checkpointing: true\n";
+  BOOST_TEST(method(axolotl + "rl: dpo\n") == "dpo ");
+  BOOST_TEST(method(axolotl + "rl: orpo\n") == "dpo false");
+  BOOST_TEST(method(axolotl + "rl: false\n") == " ");
+  // Its checkpoints are reentrant only without another method and frozen weights.
+  BOOST_TEST(value(settings("t.yaml", axolotl + "rl: dpo\n"), "plan.checkpoint_reentrant") == "false");
+  BOOST_TEST(value(settings("t.yaml", axolotl + "unfrozen_parameters: [lm_head]\n"),
+                   "plan.checkpoint_reentrant") == "false");
+  BOOST_TEST(value(settings("t.yaml", axolotl), "plan.checkpoint_reentrant") == "");
+  const std::string factory = "model_name_or_path: gpt2\nfinetuning_type: full\nstage: dpo\n";
+  BOOST_TEST(method(factory) == "dpo ");
+  BOOST_TEST(method(factory + "pref_loss: simpo\n") == "dpo false");
+  BOOST_TEST(method(factory + "pref_loss: sigmoid\n") == "dpo ");
+}
+
+BOOST_AUTO_TEST_CASE(keys_of_scripts_are_reported_as_they_are_written) {
+  const std::string script =
+      "torchrun --nproc-per-node 2 train.py --model_name_or_path gpt2 --per-device-train-batch-size 2 "
+      "--max-length 512 --gradient-acumulation-steps 4 --bf16 maybe\n";
+  BOOST_TEST(error_of("t.sh", script).find("bf16 = ") != std::string::npos);
+  const std::string job = script.substr(0, script.find(" --bf16")) + "\n";
+  const auto s = testing::read_text("t.sh", job);
+  std::string keys;
+  for (const runfile::FileKey& k : s.keys) keys += k.key + " ";
+  BOOST_TEST(keys ==
+             "nproc-per-node model_name_or_path per-device-train-batch-size max-length "
+             "gradient-acumulation-steps ");
+  BOOST_TEST(fate("t.sh", job, "gradient-acumulation-steps").second ==
+             "did you mean gradient-accumulation-steps?");
+  for (const runfile::Override& o : s.settings)
+    if (o.key == "train.micro_batch") BOOST_TEST(o.option == "per-device-train-batch-size");
+  BOOST_TEST(error_of("t.sh", job.substr(0, job.size() - 1) + " --per-device-train-batch-size=4\n")
+                 .find("per-device-train-batch-size means train.micro_batch = 4") != std::string::npos);
+  BOOST_TEST(value(testing::by_key(s), "parallel.data") == "2");
 }
 
 BOOST_AUTO_TEST_CASE(paged_moments_are_left_out_where_the_replay_can) {
@@ -259,8 +304,9 @@ BOOST_AUTO_TEST_CASE(paged_moments_are_left_out_where_the_replay_can) {
 }
 
 BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
-  BOOST_TEST(error_of("t.sh", "swift sft --model Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
-                 .starts_with("t.sh:1: this script starts ms-swift, whose options --from does not know"));
+  BOOST_TEST(error_of("t.sh", "megatron sft --model Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
+                 .starts_with(
+                     "t.sh:1: this script starts Megatron of ms-swift, whose options --from does not know"));
   BOOST_TEST(error_of("t.sh", "accelerate launch --num_processes 2 src/train.py jobs/sft.yaml\n") ==
              "t.sh:1: this script has no options of a training run, but names files that may have them (give "
              "those: --from jobs/sft.yaml)");

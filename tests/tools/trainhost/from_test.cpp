@@ -103,14 +103,14 @@ BOOST_AUTO_TEST_CASE(the_verdict_names_what_is_not_planned_and_may_need_more_mem
       "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 1024\nmicro_batch_size: 1\nadapter: qlora\n"
       "load_in_4bit: true\nlora_r: 16\nlora_target_linear: true\ngradient_checkpointing: true\nbf16: true\n";
   std::ofstream(job.folder.path() / "axolotl.yaml")
-      << model << "kd_trainer: true\nrl: dpo\noptimizer: paged_adamw_8bit\n";
+      << model << "kd_trainer: true\nrl: kto\noptimizer: paged_adamw_8bit\n";
   std::ofstream(job.folder.path() / "plain.yaml") << model << "kd_trainer:\n";
   Outcome r = job.run({"plan", "--from", "axolotl.yaml", "--device=rtx-4090"});
   BOOST_TEST(has(r.out,
                  "fits in 23.6 GiB (rtx-4090)\n  not planned, and may need more memory: "
                  "kd_trainer, rl\n"),
              r.out);
-  BOOST_TEST(has(r.out, "not modelled, may need more: axolotl.yaml:11 rl = \"dpo\""), r.out);
+  BOOST_TEST(has(r.out, "not modelled, may need more: axolotl.yaml:11 rl = \"kto\""), r.out);
   r = job.run({"plan", "--from", "axolotl.yaml", "--device=rtx-4090", "--json"});
   const auto plan = nlohmann::json::parse(r.out);
   int more = 0;
@@ -178,6 +178,94 @@ BOOST_AUTO_TEST_CASE(the_name_of_a_model_says_that_its_weights_are_packed) {
   p = plan({"--from=factory.yaml", packed});
   BOOST_TEST(p["estimates"][0]["total_bytes"].get<std::uint64_t>() <
              full["estimates"][0]["total_bytes"].get<std::uint64_t>() - (8ull << 30));
+}
+
+// README of axolotl's example: 63.4 GiB. 45 layers have 128 experts of three matrices 1,408 x 4,096.
+BOOST_AUTO_TEST_CASE(experts_over_a_quantized_base_are_not_quantized_by_themselves) {
+  Job job;
+  const auto plan = [&](const std::string& more) {
+    std::ofstream(job.folder.path() / "glm.yaml")
+        << "base_model: zai-org/GLM-4.5-Air\nplugins: "
+           "[axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\nload_in_4bit: true\n"
+           "adapter: qlora\nsequence_len: 2048\nsample_packing: true\nlora_r: 16\nlora_alpha: 8\n"
+           "lora_dropout: 0\nlora_target_modules: [q_proj, v_proj, k_proj, o_proj]\n"
+           "lora_mlp_kernel: false\nlora_qkv_kernel: false\nlora_o_kernel: false\n"
+           "gradient_accumulation_steps: 2\nmicro_batch_size: 2\noptimizer: adamw_bnb_8bit\nbf16: auto\n"
+           "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+        << more;
+    const Outcome r = job.run({"plan", "--from", "glm.yaml", "--device=h100-80gb", "--json"});
+    const auto json = nlohmann::json::parse(r.out);
+    return std::pair{json["estimates"][0]["total_bytes"].get<double>() / (1 << 30), r.out};
+  };
+  const auto [whole, why] = plan("");
+  BOOST_TEST(whole > 4.0 * 45 * 128 * 3 * 1408 * 4096 / (1 << 30));
+  BOOST_TEST(has(why, "to which prepare_model_for_kbit_training() of peft casts them"), why);
+  const auto [packed, copies] = plan("quantize_moe_experts: true\n");
+  BOOST_TEST(std::abs(packed / 63.4 - 1) < 0.05, packed);
+  BOOST_TEST(has(copies, "makes a copy of all of its experts in bf16"), copies);
+  BOOST_TEST(has(copies, "experts, dequantized weights") == false);  // recomputed: part of that entry
+  BOOST_TEST(has(copies, "dequantized weight"), copies);
+}
+
+BOOST_AUTO_TEST_CASE(a_job_of_dpo_has_pairs_and_a_reference) {
+  Job job;
+  const auto plan = [&](const std::string& more, const std::vector<std::string>& options = {}) {
+    std::ofstream(job.folder.path() / "dpo.yaml")
+        << "model_name_or_path: Qwen/Qwen2.5-0.5B\nfinetuning_type: full\nstage: dpo\ncutoff_len: 512\n"
+           "per_device_train_batch_size: 1\nbf16: true\n"
+        << more;
+    std::vector<std::string> arguments{"plan", "--from", "dpo.yaml", "--device=h100-80gb", "--json"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome r = job.run(arguments);
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const auto json = nlohmann::json::parse(r.out);
+    for (const auto& key : json["file_keys"]) BOOST_TEST(!key.contains("needs_more"), key.dump());
+    return json["estimates"][0];
+  };
+  const auto full = plan(""), alone = plan("pref_loss: orpo\n");
+  BOOST_TEST(full["estimator"] == "pytorch");
+  BOOST_TEST(has(full.dump(), "each micro-batch has 2 sequences"), full.dump());
+  BOOST_TEST(has(full.dump(), "The reference is a second model"), full.dump());
+  constexpr double kWeights = 494e6 * 4;  // f32, under autocast
+  BOOST_TEST(full["total_bytes"].get<double>() > alone["total_bytes"].get<double>() + kWeights);
+  // The closed form, with the second model too.
+  const auto closed = plan("", {"--estimator=transformer"});
+  BOOST_TEST(has(closed.dump(), "reference model, layers.weights"), closed.dump());
+  BOOST_TEST(std::abs(closed["total_bytes"].get<double>() / full["total_bytes"].get<double>() - 1) < 0.3);
+  // Adapters have no second model.
+  const std::string lora = "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: dpo\n";
+  std::ofstream(job.folder.path() / "lora.yaml")
+      << lora << "finetuning_type: lora\ncutoff_len: 512\nper_device_train_batch_size: 1\nbf16: true\n";
+  const Outcome r = job.run({"plan", "--from", "lora.yaml", "--device=h100-80gb"});
+  BOOST_TEST(has(r.out, "The reference is the model without its adapters"), r.out);
+  const Outcome refused = job.run(
+      {"plan", "--model=qwen2.5-0.5b", "--for=torchtune", "--device=h100-80gb", "--set", "plan.method=dpo"});
+  BOOST_TEST(refused.code == 2);
+  BOOST_TEST(has(refused.err, "its loss is not described"), refused.err);
+}
+
+BOOST_AUTO_TEST_CASE(the_plan_of_unsloth_says_what_is_known_of_its_step) {
+  Job job;
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",  "--model=llama-3-8b", "--budget=24GiB", "--for=unsloth",
+                                       "--set", "lora.rank=16",       "--set",          "lora.base=nf4"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome r = job.run(arguments);
+    std::string line;  // without the line ends that the width of the terminal needs
+    for (const char c : r.out)
+      if (c != '\n' && (c != ' ' || !line.ends_with(' ')))
+        line += c;
+      else if (!line.ends_with(' '))
+        line += ' ';
+    return line;
+  };
+  std::string text = plan({});
+  BOOST_TEST(has(text, "Unsloth: its checkpoints keep the inputs of the layers in host memory"), text);
+  BOOST_TEST(has(text, "Its kernels of MLP and adapters write over gate and up, which is not counted"), text);
+  text = plan({"--set", "plan.offload_activations=none"});
+  BOOST_TEST(has(text, "Unsloth: the inputs of the layers stay on the device"), text);
+  text = plan({"--set", "train.recompute=none"});
+  BOOST_TEST(has(text, "Unsloth: without its checkpoints, which are on by default"), text);
 }
 
 BOOST_AUTO_TEST_CASE(a_plan_lists_every_key_of_the_files) {

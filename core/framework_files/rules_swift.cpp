@@ -1,0 +1,214 @@
+// Options of ms-swift (4.5): `swift sft`, `swift pt` and `swift rlhf` in a shell script. Its trainers are
+// those of transformers and TRL, so the job is one of transformers or, with --deepspeed, of DeepSpeed. Its
+// own defaults are those of its argument classes.
+#include <algorithm>
+#include <array>
+
+#include "core/framework_files/rules.hpp"
+
+namespace trainhost::framework_files {
+namespace {
+
+using runfile::Entry;
+
+constexpr const char* kSource = "default of ms-swift";
+
+void swift_tuner(Job& job, const Entry& e) {
+  const std::string kind = text_of(e);
+  job.set("@tuner", kind == "full" ? "full" : "lora", e);
+  if (kind != "full" && kind != "lora") job.not_modelled = "adapters of another form, planned as LoRA";
+}
+
+void swift_type(Job& job, const Entry& e) {
+  const std::string word = text_of(e);
+  if (word != "bfloat16" && word != "float16" && word != "float32")
+    reject_value(e, "bfloat16, float16 or float32");
+  job.set("@type", word, e);
+}
+
+void swift_bits(Job& job, const Entry& e) {
+  const std::uint64_t bits = whole_of(e);
+  if (bits == 0 || bits > 8) reject_value(e, "4 or 8");
+  if (bits != 4 && bits != 8) job.not_modelled = "planned with the next larger of 4 and 8 bits";
+  job.set("lora.base", bits <= 4 ? "nf4" : "int8", e);
+  if (bits <= 4) job.set_default("lora.double_quant", "true", kSource);
+}
+
+void swift_attention(Job& job, const Entry& e) {
+  job.set("plan.attention", text_of(e) == "eager" ? "materialised" : "flash", e);
+}
+
+/// Names of its configurations: zero0 to zero3, zero2_offload, zero3_offload. Paths are read as files.
+void swift_deepspeed(Job& job, const Entry& e) {
+  const std::string name = text_of(e);
+  const char stage = name[4];
+  job.framework = "deepspeed";
+  job.set("parallel.zero", std::string(1, stage), e);
+  if (name.ends_with("_offload")) {
+    job.set("plan.offload_optimizer", "cpu", e);
+    if (stage == '3') job.set("plan.offload_weights", "cpu", e);
+  }
+  job.set_default("plan.reduce_bucket", stage == '3' ? "0" : "200000000", e);
+  if (stage == '3')
+    job.set_default("plan.prefetch_bucket", "-1", e), job.set_default("plan.persistence_threshold", "-1", e);
+  job.set("@deepspeed", "true", e);
+}
+
+/// Its configuration recomputes layers by FSDP.
+void swift_fsdp(Job& job, const Entry& e) {
+  job.set("parallel.zero", "3", e);
+  job.set_default("plan.fsdp_version", "2", e);
+  job.set("@sharded", "true", e);
+}
+
+void swift_checkpoints(Job& job, const Entry& e) {
+  const std::string text = text_of(e);
+  const std::size_t key = text.find("use_reentrant");
+  if (key == text.npos) return;
+  job.set("plan.checkpoint_reentrant", text.find("true", key) != text.npos ? "true" : "false", e);
+}
+
+void swift_checkpointing(Job& job, const Entry& e) {
+  job.set("train.recompute", flag_of(e) ? "full" : "none", e);
+}
+
+constexpr const char *kFrozen = "frozen weights have no gradients", *kModels = "a second model",
+                     *kEngine = "an engine of vLLM on the same device";
+
+constexpr Rule kSwift[] = {
+    {"model", Use::kCopy, kModel},
+    {"model_id_or_path", Use::kCopy, kModel},
+    {"max_length", Use::kCopy, "data.seq_len"},
+    {"tuner_type", Use::kCustom, "lora.rank", "", swift_tuner},
+    {"train_type", Use::kCustom, "lora.rank", "", swift_tuner},
+    {"sft_type", Use::kCustom, "lora.rank", "", swift_tuner},
+    {"torch_dtype", Use::kCustom, "train.precision", "", swift_type},
+    {"bf16", Use::kNoEffect},  // follows from torch_dtype
+    {"fp16", Use::kNoEffect},
+    {"gradient_checkpointing", Use::kCustom, "train.recompute", "", swift_checkpointing},
+    {"gradient_checkpointing_kwargs", Use::kCustom, "plan.checkpoint_reentrant", "", swift_checkpoints},
+    {"lora_rank", Use::kCopy, "lora.rank"},
+    {"lora_alpha", Use::kCopy, "lora.alpha"},
+    {"lora_dropout", Use::kCopy, "lora.dropout"},
+    {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
+    {"target_modules", Use::kCustom, "lora.targets", "", set_lora_targets},
+    {"target_regex", Use::kCustom, "lora.targets", "", set_lora_targets},
+    {"target_parameters", Use::kNotModelled, "", "adapters of single parameters"},
+    {"modules_to_save", Use::kCustom, "lora.modules_to_save", "", set_modules_to_save},
+    {"lora_dtype", Use::kNotModelled, "float32|None", "adapters of another type"},
+    {"lora_bias", Use::kNotModelled, "none", "trained biases"},
+    {"quant_bits", Use::kCustom, "lora.base", "", swift_bits},
+    {"quant_method", Use::kNotModelled, "bnb", "other quantized weights"},
+    {"bnb_4bit_use_double_quant", Use::kChoice, "lora.double_quant", "true=true|false=false"},
+    {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
+     "uint8=uint8|bfloat16=compute|float16=compute"},
+    {"bnb_4bit_compute_dtype", Use::kNotModelled, "bfloat16|float16", "another type of the products"},
+    {"attn_impl", Use::kCustom, "plan.attention", "", swift_attention},
+    {"deepspeed_preset", Use::kCustom, "parallel.zero", "", swift_deepspeed},
+    {"fsdp_preset", Use::kCustom, "parallel.zero", "", swift_fsdp},
+    {"sequence_parallel_size", Use::kCopy, "parallel.context"},
+    {"deepspeed_autotp_size", Use::kCopy, "parallel.tensor"},
+    {"NPROC_PER_NODE", Use::kCopy, kPerNode},
+    {"NNODES", Use::kCopy, kNodes},
+    {"rlhf_type", Use::kCustom, kMethod, "", [](Job& j, const Entry& e) { set_method(j, text_of(e), e); }},
+    {"precompute_ref_log_probs", Use::kWhenTrue, "plan.reference_model", "false"},
+    {"ref_model", Use::kNeedsMore, "", kModels},
+    {"reward_model", Use::kNeedsMore, "", kModels},
+    {"teacher_model", Use::kNeedsMore, "", kModels},
+    {"use_vllm", Use::kNeedsMore, "", kEngine},
+    {"use_logits_to_keep", Use::kNotModelled, "", "logits of answers alone"},
+    {"task_type", Use::kNotModelled, "causal_lm", "another head of the model"},
+    {"freeze_llm", Use::kNotModelled, "", kFrozen},
+    {"freeze_parameters*", Use::kNotModelled, "", kFrozen},
+    {"trainable_parameters*", Use::kNotModelled, "", kFrozen},
+    {"optimizer", Use::kNotModelled, "", "an optimizer of ms-swift"},
+    {"use_galore", Use::kNotModelled, "", "optimizer state of lower rank"},
+    {"lisa_activated_layers", Use::kNotModelled, "", kFrozen},
+    {"tuner_backend", Use::kNotModelled, "peft", "kernels of Unsloth"},
+    {"zero_hpz_partition_size", Use::kNotModelled, "", "weights are sharded within each node too"},
+    {"device_map", Use::kNotModelled, "", "layers on several devices"},
+    {"new_special_tokens", Use::kNotModelled, "", "another vocabulary"},
+    {"router_aux_loss_coef", Use::kNoEffect},
+};
+/// Data and templates, evaluation and sampling, checkpoints, values of losses and of other adapters.
+constexpr const char* kSwiftWithoutEffect =
+    "acc_strategy adapter_* adapters add_* advantage_* agent_template aligner_lr async_* attn_impl_* boft_* "
+    "cached_* callbacks check_model chord_* columns create_checkpoint_symlink custom_* dataset dataset_* "
+    "delta desirable_weight disable_* download_mode ds3_gather_for_generation dynamic_sample early_stop_* "
+    "enable_* epsilon* eval_* external_plugins fourier_* freeze_aligner freeze_vit galore_* gkd_* gym_* "
+    "ignore_args_error importance_sampling_level init_* interleave_prob is_binary_loss_scale kl_* "
+    "label_smoothing lazy_tokenize ld_alpha lisa_* lmbda load_* log_completions log_entropy logprobs "
+    "lora_ga_* lorap_lr_ratio loss_scale loss_type loss_weights max_completion_length max_epochs max_memory "
+    "max_model_len max_new_tokens max_pixels max_resample_times max_turns merge_lora metric model_author "
+    "model_kwargs model_name model_revision model_type move_model_batches mrl_dims multi_turn_* norm_bbox "
+    "num_beams num_generations num_infer_workers num_iterations num_labels offload_* overlong_filter "
+    "packing packing_* padding_free padding_side preserve_thinking problem_type reft_* repetition_penalty "
+    "response_length response_prefix resume_only_model reward_* rope_scaling rpo_alpha save_only_model "
+    "scale_rewards seq_kd sft_alpha shuffle_buffer_size simpo_gamma sleep_level soft_* split_dataset_ratio "
+    "steps_per_generation stop_words stopping_strategy stream streaming strict swanlab_* system task_* "
+    "temperature template template_backend to_cached_dataset tool* top_* train_dataloader_shuffle "
+    "truncation_strategy undesirable_weight use_chat_template use_flash_ckpt use_gym_env use_hf use_rslora "
+    "val_dataset* vera_* vit_* vllm_* warmup_ratio beta";
+
+/// The type of the checkpoint (torch_dtype) decides the mixed precision: f16 and f32 train in f16.
+void swift_types(Job& job, bool adapters) {
+  const Given* given = job.find("@type");
+  const Given from = given ? *given : Given{"bfloat16", kSource, {}, true};
+  const std::string type = from.value == "bfloat16" ? "bf16" : "fp16",
+                    loaded = from.value == "float32" ? "fp32" : type;
+  job.set_default("train.precision", type, from);
+  if (adapters) {
+    job.set_default("lora.base", loaded, from);
+    // Embedding, norms and head of a quantized model stay as they are loaded.
+    if (const std::string& base = job.find("lora.base")->value; base == "nf4" || base == "int8")
+      job.set_default("plan.master", "none", kSource);
+  } else {
+    for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
+      job.set_default(key, loaded, from);
+    job.set_default("plan.master", "none", from);
+  }
+}
+
+}  // namespace
+
+void read_swift(const Entries& entries, Job& job) {
+  job.framework = "transformers";
+  const Entries options = script_options(entries, job);
+  apply_rules({{kSwift, kSwiftWithoutEffect},
+               fsdp_rules("fsdp_config.fsdp_"),
+               fsdp_rules("fsdp_config."),
+               training_arguments(),
+               launcher_rules()},
+              options, job);
+  const Given* tuner = job.find("@tuner");
+  const bool adapters = !tuner || tuner->value == "lora";
+  if (adapters) {
+    job.set_default("lora.rank", "8", kSource);
+    job.set_default("lora.alpha", "32", kSource);
+    job.set_default("lora.dropout", "0.05", kSource);
+    job.set_default("lora.targets", "all-linear", kSource);
+  } else {
+    job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
+  }
+  swift_types(job, adapters);
+  drop_unused_double_quantization(job);
+  if (job.find("@deepspeed")) finish_deepspeed(job);
+  note_deepspeed_file(job, options);
+  finish_launcher(job);
+  job.set_default("train.micro_batch", "1", kSource);
+  // 16 sequences per step of one device, at least.
+  const std::uint64_t micro = count_of(*job.find("train.micro_batch"));
+  const Given* per_node = job.find(kPerNode);
+  const std::uint64_t each = micro * (per_node ? count_of(*per_node) : 1);
+  job.set_default("train.grad_accum", std::to_string(std::max<std::uint64_t>((16 + each - 1) / each, 1)),
+                  kSource);
+  job.set_default("train.recompute", "full", kSource);
+  // Under DDP alone they are not reentrant.
+  const bool many =
+      per_node && count_of(*per_node) > 1 && !job.find("parallel.zero") && !job.find("@deepspeed_file");
+  job.set_default("plan.checkpoint_reentrant", many ? "false" : "true", kSource);
+  job.set_default("plan.cross_entropy", "plain", "default of transformers");
+  for (const char* key : {"@tuner", "@type", "@deepspeed"}) job.erase(key);
+}
+
+}  // namespace trainhost::framework_files
