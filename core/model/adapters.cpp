@@ -95,6 +95,12 @@ std::uint32_t adapted_product_number(const ModelSpec& m, AdapterGroup group, std
                             : kAdapterGroups * m.layers + g - kAdapterGroups;
 }
 
+AdapterGroup group_of_product(const ModelSpec& m, std::uint32_t number) {
+  const std::uint32_t outside = kAdapterGroups * m.layers;
+  return static_cast<AdapterGroup>(number < outside ? number % kAdapterGroups
+                                                    : kAdapterGroups + number - outside);
+}
+
 std::vector<AdaptableMatrix> adaptable_matrices(const ModelSpec& m) {
   std::vector<AdaptableMatrix> out;
   for (std::int32_t l = 0; l < static_cast<std::int32_t>(m.layers); ++l)

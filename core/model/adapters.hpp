@@ -30,9 +30,9 @@ inline constexpr std::uint32_t kAllAdapterGroups = 6;  // with those outside the
 AdapterGroup adapter_group(TensorRole matrix);
 
 /// True for the products whose inputs TP ranks divide, and whose outputs are sums over them; the others
-/// divide their outputs.
+/// divide their outputs. The inputs of the embedding are the tokens of the vocabulary.
 constexpr bool has_divided_inputs(AdapterGroup g) {
-  return g == AdapterGroup::kO || g == AdapterGroup::kDown;
+  return g == AdapterGroup::kO || g == AdapterGroup::kDown || g == AdapterGroup::kEmbed;
 }
 
 /// One adapted matrix inside a product. Units: elements.
@@ -64,6 +64,8 @@ AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup 
 std::vector<AdapterBlocks> different_adapter_blocks(const ModelSpec& m, const RunSpec& r);
 /// The number of a product among those of a model: 4 * layer + group, then those outside the layers.
 std::uint32_t adapted_product_number(const ModelSpec& m, AdapterGroup group, std::int32_t layer);
+/// The group of the product with this number.
+AdapterGroup group_of_product(const ModelSpec& m, std::uint32_t number);
 
 /// Bits of RunSpec::lora_targets for matrices outside the layers: TH_LORA_HEAD and TH_LORA_EMBED of the SDK.
 inline constexpr std::uint32_t kTargetHead = 128, kTargetEmbedding = 256,

@@ -68,6 +68,8 @@ static Division division_of_matrix(TensorRole role) {
 
 static Division division_of_elements(const TensorInfo& t) {
   const Division matrix = division_of_matrix(t.role);
+  if (t.role == TensorRole::kEmbed && t.part != AdapterPart::kNone)
+    return t.part == AdapterPart::kA ? Division::kRows : Division::kNone;
   if (t.part == AdapterPart::kNone || (t.part == AdapterPart::kA && matrix == Division::kColumns) ||
       (t.part != AdapterPart::kA && matrix == Division::kRows))
     return matrix;

@@ -26,6 +26,8 @@ ModelSpec whole_of_model(const ModelSpec& part, const Parallelism& p);
 enum class Division : std::uint8_t { kNone, kRows, kColumns };
 /// How a tensor of the model is divided among TP ranks. Of an adapter of a matrix that is divided by rows B
 /// and the magnitudes are too, and of one that is divided by columns A; the others are whole on every rank.
+/// The embedding is divided by rows, its tokens, which are the inputs of its adapter: A is divided, by rows
+/// too, because it is stored transposed (is_transposed_in_files()).
 Division division_of(const TensorInfo& t);
 
 /// Elements of the whole tensor of which `part`, a tensor of the part of a model, is the part.

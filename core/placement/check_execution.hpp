@@ -35,6 +35,7 @@ struct Product {
   TensorRole bias;
   bool has_residual = false;
   Value residual{};
+  bool divides_inputs = has_residual;  // among TP ranks; else they divide the outputs
 };
 
 /// Executes the program on symbolic values, with the bytes of the arena represented by ArenaMap: what each
@@ -382,8 +383,8 @@ class ValueRun {
     return value(q, static_cast<std::int32_t>(adapted_product_number(p_.model, adapter_group(r), l)));
   }
   /// v, of which each TP rank has a part if the product divides its inputs, or for a gradient its outputs.
-  Value of_inputs(const Product& q, Value v) const { return q.has_residual ? part_of_sum(v) : v; }
-  Value of_outputs(const Product& q, Value v) const { return q.has_residual ? v : part_of_sum(v); }
+  Value of_inputs(const Product& q, Value v) const { return q.divides_inputs ? part_of_sum(v) : v; }
+  Value of_outputs(const Product& q, Value v) const { return q.divides_inputs ? v : part_of_sum(v); }
   /// True if this product has magnitudes.
   bool has_magnitudes(TensorRole r, std::int32_t l) const {
     return p_.run.memory.dora && adapters_of(r, l).count > 0;
@@ -443,6 +444,7 @@ class ValueRun {
         break;
       case TensorRole::kEmbed:
         out = {Value{}, value(Quantity::kResidual, 0), TensorRole::kEmbed};
+        out.divides_inputs = true;
         break;
       case TensorRole::kHead:
         out = {value(Quantity::kNormed, 2 * layers_), value(Quantity::kLogits, 0), TensorRole::kHead};

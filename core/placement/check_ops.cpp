@@ -148,7 +148,7 @@ void ValueRun::embed() {
   host_input(embed::kIds, "ids");
   if (params_.adapter_part(original(in(embed::kTable))) == AdapterPart::kA) {
     weight(embed::kTable, TensorRole::kEmbed, -1, AdapterPart::kA);
-    return give(embed::kX, lora_inner(TensorRole::kEmbed, -1));
+    return give(embed::kX, part_of_sum(lora_inner(TensorRole::kEmbed, -1)));
   }
   weight(embed::kTable, TensorRole::kEmbed, -1);
   const Value x = value(Quantity::kResidual, 0);
@@ -178,7 +178,7 @@ void ValueRun::adapter_of_head_bwd(Out d_hf, Out d_u) {
   if (!adapts_head()) return give(d_hf, part_of_sum(hf));
   contributes(head::grad_b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
   give(d_hf, without_adapters(hf));
-  give(d_u, grad(lora_inner(TensorRole::kHead, -1)));
+  give(d_u, part_of_sum(grad(lora_inner(TensorRole::kHead, -1))));
 }
 
 /// Logits and cross-entropy in one operation, in chunks: the logits are scratch of the operation. Training
@@ -366,6 +366,7 @@ void ValueRun::apply() {
       need(head_stats::kHf, value(Quantity::kNormed, 2 * layers_)),
           weight(head_stats::kHead, head_role(), -1);
       host_input(head_stats::kTargets, "targets"), scratch(head_stats::kLogits);
+      adapter_of_head();
       give(head_stats::kStats, part_of_rank(value(Quantity::kHeadStats, 0)));
       break;
     case OpKind::kRmsNormBwd:

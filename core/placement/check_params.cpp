@@ -207,10 +207,11 @@ void ParamRecord::gather(std::uint32_t op, BufferId weight) {
   ++s.gathered;
 }
 
-/// B and magnitudes of a product that divides its outputs, A of one that divides its inputs.
+/// B and magnitudes of a product that divides its outputs, A of one that divides its inputs, as the embedding
+/// does.
 bool ParamRecord::is_divided_factor(std::size_t i) const {
   const TensorRole r = role(p_.params[i].weight);
-  const bool of_inputs = r == TensorRole::kO || r == TensorRole::kDown;
+  const bool of_inputs = r == TensorRole::kO || r == TensorRole::kDown || r == TensorRole::kEmbed;
   return (adapter_part(p_.params[i].weight) == AdapterPart::kA) == of_inputs;
 }
 

@@ -282,6 +282,7 @@ void Shapes::head() {
     case OpKind::kHeadStats:
       in(head_stats::kHf, M, H), in(head_stats::kHead, V, H), ids(head_stats::kTargets),
           logits(head_stats::kLogits), f32_out(head_stats::kStats, T * M, 3);
+      adapter_of_head(head_stats::kU, head_stats::kB);
       break;
     case OpKind::kHeadEval:
       in(head_eval::kHf, M, H), in(head_eval::kHead, V, H), ids(head_eval::kTargets),

@@ -75,7 +75,7 @@ const Signature& signature(OpKind k) {
       {3, 0, {0, kNone, kNone, kNone}},            // all_gather; 2 without ZeRO 3
       {1, 0, {0, kNone, kNone, kNone}},            // wait
       {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
-      {4, 0, {kNew, kNone, kNone, kNone}},         // head_stats
+      {6, 0, {kNew, kNone, kNone, kNone}},         // head_stats; 4 without an adapter
       {2, 0b10, {kNew, kNone, kNone, kNone}},      // take_rows
       {3, 0, {kNew, kNone, kNone, kNone}},         // dora_squares
       {2, 0, {kNew, kNone, kNone, kNone}},         // dora_factors
@@ -135,7 +135,8 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   std::size_t ins = s.ins - std::size_t{without_last};
   // The head without statistics of TP ranks, or without an adapter.
   const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval,
-             logits = o.kind == OpKind::kHeadLogits || o.kind == OpKind::kHeadBwd;
+             logits = o.kind == OpKind::kHeadLogits || o.kind == OpKind::kHeadBwd ||
+                      o.kind == OpKind::kHeadStats;
   if ((heads || logits) && adapter_blocks(p.model, p.run, AdapterGroup::kHead, -1).count == 0)
     ins = least_inputs(o.kind) + std::size_t{heads && tensor_ranks};
   const bool in_parts = o.kind == OpKind::kMuon && is_muon_in_parts(p, o.in[operand::muon::kGrad.slot]);

@@ -221,9 +221,9 @@ void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
   const Weight& a = b.weights.head_adapter.a;
   const std::uint32_t copy = b.copy;
   b.copy = kRecomputedCopy;
-  const BufferId hf = b.act(role::kHf, -1, b.p.model.hidden), rstd = b.stat(role::kRstdF, -1, 1);
+  const BufferId hf = b.own_act(role::kHf, -1, b.p.model.hidden), rstd = b.own_stat(role::kRstdF, -1);
   b.op(OpKind::kRmsNorm, -1, {f.x_out, b.weights.final_norm.w}, {hf, rstd}, kRecomputed);
-  const BufferId input = dropped_input_of_head(b, hf);
+  const BufferId input = dropped_input_of_head(b, gather_rows(b, -1, hf, role::kHfAll));
   b.copy = copy;
   b.op(OpKind::kLinearDw, -1, {f.head_lora, input, a.grad, kNoBuffer, kNoBuffer}, {a.grad}, kFirstWrite);
   if (!below) return;
@@ -233,7 +233,8 @@ void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
   b.op(OpKind::kDropoutAdd, -1, {dropped, f.hf, b.micro_batch}, {f.hf});
 }
 
-/// The gradients of the adapter of the embedding, from that of its output.
+/// The gradients of the adapter of the embedding, from that of its output, of all rows. A TP rank has the
+/// gradient of its rows of A whole, and of B a part of the sum.
 void adapter_of_embedding_bwd(Builder& b, const ForwardActs& f, BufferId dx) {
   const Adapter& adapter = b.weights.embed_adapter;
   b.op(OpKind::kLoraBDw, -1, {dx, f.embed_lora, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
@@ -248,7 +249,7 @@ void adapter_of_embedding_bwd(Builder& b, const ForwardActs& f, BufferId dx) {
 BufferId head(Builder& b, const ForwardActs& f, bool below) {
   const Weight& w = b.weights.head;
   const Weight& lora_b = b.weights.head_adapter.b;
-  const HeadScratch s = head_scratch(b, f.hf);
+  const HeadScratch s = head_scratch(b, f);
   b.op(OpKind::kHeadLoss, -1,
        {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses, s.stats, f.head_lora, lora_b.w,
         lora_b.grad},
@@ -287,7 +288,8 @@ void build_micro(Builder& b) {
          {gather_rows(b, -1, dx, role::kDxEmbed), b.ids, b.weights.embed.grad, b.order},
          {b.weights.embed.grad}, b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
   reduce_gradient(b, b.weights.embed.grad);
-  if (b.weights.embed_adapter.present()) adapter_of_embedding_bwd(b, f, dx);
+  if (b.weights.embed_adapter.present())
+    adapter_of_embedding_bwd(b, f, gather_rows(b, -1, dx, role::kDxEmbed));
   for (const Weight* w : {&b.weights.embed_adapter.a, &b.weights.embed_adapter.b})
     reduce_gradient(b, w->grad);
   b.end();

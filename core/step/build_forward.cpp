@@ -180,7 +180,7 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
 }
 
 /// x += scale * u B^T of the adapter of the embedding; u is a row of its A per token. It has no dropout, as
-/// in PEFT.
+/// in PEFT. Of a TP rank, which has rows of the table and of A: its part of the sum.
 BufferId adapt_embedding(Builder& b, BufferId ids, BufferId x) {
   const Adapter& adapter = b.weights.embed_adapter;
   if (!adapter.present()) return kNoBuffer;
@@ -218,12 +218,12 @@ ForwardActs build_forward(Builder& b) {
   const BufferId embedded = b.divides_rows() ? add_all_rows(b, role::kEmbedSum, -1) : x;
   const BufferId ids = b.phase == kGenerate ? b.token : b.ids;
   b.op(OpKind::kEmbed, -1, {b.weights.embed.w, ids}, {embedded});
+  f.embed_lora = adapt_embedding(b, ids, embedded);
   start_tensor_sum(b, -1, embedded);
   if (b.divides_rows())
     take_rows_of_sum(b, -1, embedded, kNoBuffer, x);
   else
     wait_for_tensor_ranks(b, -1, x);
-  f.embed_lora = adapt_embedding(b, ids, x);
   for (std::uint32_t l = 0; l < m.layers; ++l) {
     f.layers[l].x = x;
     x = layer(b, static_cast<std::int32_t>(l), b.weights.layers[l], f.layers[l]);
@@ -238,19 +238,19 @@ ForwardActs build_forward(Builder& b) {
 }
 
 /// Logits of one chunk of tokens and their losses; docs/memory-model.md, "Activations of one layer".
-HeadScratch head_scratch(Builder& b, BufferId hf) {
+HeadScratch head_scratch(Builder& b, const ForwardActs& f) {
   const std::uint64_t chunk = head_chunk(b.p.traits, b.rows);
   HeadScratch s;
   s.logits = b.add(role::kLogits, -1, Component::kLogits, chunk, b.p.model.vocab, b.storage_type());
   if (b.on_device()) s.losses = b.scratch(role::kLosses, -1, chunk, 1);
-  s.stats = head_stats(b, hf, s.logits);
+  s.stats = head_stats(b, f, s.logits);
   return s;
 }
 
 void build_eval(Builder& b) {
   b.begin(SectionKind::kEval, kEval, kOfEval, b.tokens());
   const ForwardActs f = build_forward(b);
-  const HeadScratch s = head_scratch(b, f.hf);
+  const HeadScratch s = head_scratch(b, f);
   b.op(OpKind::kHeadEval, -1,
        {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses, s.stats, f.head_lora,
         b.weights.head_adapter.b.w},

@@ -165,10 +165,6 @@ void require_supported_adapters_outside_layers(const ModelSpec& m, const RunSpec
     if (r.memory.dora)
       throw usage_error(target + " is not supported with lora.dora = true",
                         "set lora.dora = false, or train the module whole: lora.modules_to_save");
-    if (r.parallel.tensor > 1)
-      throw usage_error(target + " is not supported with parallel.tensor = " +
-                            std::to_string(r.parallel.tensor) + ", which divides its rows among ranks",
-                        "remove the target, or use parallel.data");
   }
 }
 

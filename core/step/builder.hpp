@@ -143,7 +143,7 @@ BufferId dropped_input_of_head(Builder& b, BufferId hf);
 struct HeadScratch {
   BufferId logits = kNoBuffer, losses = kNoBuffer, stats = kNoBuffer;
 };
-HeadScratch head_scratch(Builder& b, BufferId hf);
+HeadScratch head_scratch(Builder& b, const ForwardActs& f);
 void build_micro(Builder& b);  // forward, head loss, backward
 void build_update(Builder& b);
 /// In the micro section: counted targets and wishes to stop of all ranks. In the update: loss and norm.
@@ -172,7 +172,7 @@ void take_rows_of_sum(Builder& b, std::int32_t layer, BufferId sum, BufferId res
 void gather_over_tensor_ranks(Builder& b, BufferId buffer);
 /// The statistics of all TP ranks, from which each computes the loss of the whole vocabulary; kNoBuffer
 /// without.
-BufferId head_stats(Builder& b, BufferId hf, BufferId logits);
+BufferId head_stats(Builder& b, const ForwardActs& f, BufferId logits);
 void sum_gradients_of_whole_tensors(Builder& b);
 /// False on all TP ranks but the first for a parameter that each of them has whole: the norm counts it once.
 bool counts_in_norm(const Program& p, const Param& q);

@@ -73,7 +73,7 @@ std::uint64_t flops(const Program& p, const Op& op) {
                                      product_of(p, op, op[operand::head_loss::kHead])),
                          adapter_of_head(p, op, 3));
     case OpKind::kHeadStats:
-      return product_of(p, op, op[operand::head_stats::kHead]);
+      return checked_add(product_of(p, op, op[operand::head_stats::kHead]), adapter_of_head(p, op, 1));
     case OpKind::kHeadEval:
       return checked_add(product_of(p, op, op[operand::head_eval::kHead]), adapter_of_head(p, op, 1));
     case OpKind::kHeadLogits:

@@ -120,6 +120,8 @@ inline constexpr In kHf{0};       // [M,H]
 inline constexpr In kHead{1};     // [V,H] weight
 inline constexpr In kTargets{2};  // [M] i32
 inline constexpr In kLogits{3};   // [C,V] scratch
+inline constexpr In kU{4};        // as kHeadLoss
+inline constexpr In kB{5};        // likewise
 inline constexpr Out kStats{0};   // f32[T*M,3], rows of this rank: those from (its number) * M on
 }  // namespace head_stats
 
@@ -557,15 +559,17 @@ constexpr In stats(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kStats
 constexpr In u(OpKind k) {
   return k == OpKind::kHeadLoss   ? head_loss::kU
          : k == OpKind::kHeadEval ? head_eval::kU
-         : k == OpKind::kHeadBwd  ? head_bwd::kU
-                                  : head_logits::kU;
+         : k == OpKind::kHeadBwd   ? head_bwd::kU
+         : k == OpKind::kHeadStats ? head_stats::kU
+                                   : head_logits::kU;
 }
 /// B of the adapter of the head; absent without one.
 constexpr In b(OpKind k) {
   return k == OpKind::kHeadLoss   ? head_loss::kB
          : k == OpKind::kHeadEval ? head_eval::kB
-         : k == OpKind::kHeadBwd  ? head_bwd::kB
-                                  : head_logits::kB;
+         : k == OpKind::kHeadBwd   ? head_bwd::kB
+         : k == OpKind::kHeadStats ? head_stats::kB
+                                   : head_logits::kB;
 }
 constexpr In grad_b(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kGradB : head_bwd::kGradB; }
 }  // namespace head

@@ -77,7 +77,7 @@ constexpr OpInfo kOps[] = {
     {"all_gather", 3, bits({all_gather::kBuffer}), 0},
     {"wait", 1, bits({wait::kBuffer}), 0},
     {"sum_scalars", 2, bits({sum_scalars::kScalars}), 0},
-    {"head_stats", 4, 0, bits({head_stats::kLogits})},
+    {"head_stats", 6, 0, bits({head_stats::kLogits})},
     {"take_rows", 2, 0, 0},
     {"dora_squares", 3, 0, 0},
     {"dora_factors", 2, 0, 0},
@@ -111,6 +111,8 @@ std::uint8_t least_inputs(OpKind k) {
       return head_logits::kU.slot;
     case OpKind::kHeadBwd:
       return head_bwd::kU.slot;
+    case OpKind::kHeadStats:
+      return head_stats::kU.slot;
     default:
       return all;
   }

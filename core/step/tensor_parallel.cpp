@@ -69,11 +69,12 @@ void gather_over_tensor_ranks(Builder& b, BufferId buffer) {
   wait_for_tensor_ranks(b, -1, buffer);
 }
 
-BufferId head_stats(Builder& b, BufferId hf, BufferId logits) {
+BufferId head_stats(Builder& b, const ForwardActs& f, BufferId logits) {
   if (!b.has_tensor_ranks()) return kNoBuffer;
   const BufferId stats =
       b.add(role::kHeadStats, -1, Component::kCommunication, checked_mul(b.rows, b.p.run.parallel.tensor), 3);
-  b.op(OpKind::kHeadStats, -1, {hf, b.weights.head.w, b.targets, logits}, {stats});
+  b.op(OpKind::kHeadStats, -1,
+       {f.hf, b.weights.head.w, b.targets, logits, f.head_lora, b.weights.head_adapter.b.w}, {stats});
   gather_over_tensor_ranks(b, stats);
   return stats;
 }

@@ -25,7 +25,7 @@ step::DropoutMask mask_of(const OpContext& ctx, const step::Op& op) {
 
 /// The column of the mask of one process that is this rank's first: not 0 where TP ranks divide the inputs.
 std::uint64_t first_column(const OpContext& ctx, const step::Op& op, std::uint64_t cols) {
-  const auto group = static_cast<AdapterGroup>(step::dropout_product(ctx.program, op) % kAdapterGroups);
+  const AdapterGroup group = group_of_product(ctx.model(), step::dropout_product(ctx.program, op));
   return has_divided_inputs(group) ? ctx.tensor_rank() * cols : 0;
 }
 

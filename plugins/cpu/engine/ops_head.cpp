@@ -145,6 +145,16 @@ void chunk_gradients(OpContext& ctx, const Head<T>& c, std::uint64_t first, std:
   input_gradient(ctx, rows, c.v, c.h, d_logits, c.w, hf);
 }
 
+/// The operands of the adapter, where the head has one.
+template <class T>
+void set_adapter(OpContext& ctx, const step::Op& op, Head<T>& c) {
+  const step::BufferId b = op[head::b(op.kind)];
+  if (b == step::kNoBuffer) return;
+  c.blocks = step::lora_blocks(ctx.program, b);
+  c.b = ctx.at<T>(b), c.u = ctx.at<T>(op[head::u(op.kind)]);
+  c.grad_b = op.kind == step::OpKind::kHeadLoss ? ctx.f32(op[head_loss::kGradB]) : nullptr;
+}
+
 template <class T>
 void head_rows(OpContext& ctx, const step::Op& op) {
   const bool train = op.kind == step::OpKind::kHeadLoss;
@@ -155,11 +165,7 @@ void head_rows(OpContext& ctx, const step::Op& op) {
   c.hf = ctx.at<T>(op[head::kHf]), c.w = ctx.at<T>(op[head::kHead]), c.logits = ctx.at<T>(logits);
   c.train = train, c.grad = train ? ctx.f32(op[head_loss::kGradHead]) : nullptr;
   c.targets = ctx.step.targets;
-  if (const step::BufferId b = op[head::b(op.kind)]; b != step::kNoBuffer) {
-    c.blocks = step::lora_blocks(ctx.program, b);
-    c.b = ctx.at<T>(b), c.u = ctx.at<T>(op[head::u(op.kind)]);
-    c.grad_b = train ? ctx.f32(op[head_loss::kGradB]) : nullptr;
-  }
+  set_adapter(ctx, op, c);
   if (const step::BufferId stats = op[head::stats(op.kind)]; stats != step::kNoBuffer) {
     c.ranks = ctx.program.run.parallel.tensor, c.rows_of_stats = ctx.buffer(stats).rows / c.ranks;
     c.stats = ctx.f32(stats), c.first_token = first_token(ctx, c.v);
@@ -183,12 +189,14 @@ void head_stats_rows(OpContext& ctx, const step::Op& op) {
   c.hf = ctx.at<T>(op[head_stats::kHf]), c.w = ctx.at<T>(op[head_stats::kHead]);
   c.logits = ctx.at<T>(op[head_stats::kLogits]), c.targets = ctx.step.targets;
   c.first_token = first_token(ctx, c.v);
+  set_adapter(ctx, op, c);
   const step::Buffer& stats = ctx.buffer(op[head_stats::kStats]);
   float* own = ctx.f32(op[head_stats::kStats]) +
                ctx.tensor_rank() * (stats.rows / ctx.program.run.parallel.tensor) * stats.cols;
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
     chunk_logits(ctx, c, first, rows);
+    add_adapter(ctx, c, first, rows);
     ctx.over_rows(rows, c.v, [&](std::uint64_t begin, std::uint64_t count) {
       for (std::uint64_t t = begin; t < begin + count; ++t) {
         T* row = c.logits + t * c.v;
@@ -217,13 +225,12 @@ void run_head_logits(OpContext& ctx, const step::Op& op) {
   ctx.by_storage([&](auto stored) {
     using T = decltype(stored);
     const T *hf = ctx.at<T>(op[head_logits::kHf]), *w = ctx.at<T>(op[head_logits::kHead]);
-    // Of a TP rank: its part of the logits.
-    row_product(ctx, v, h, hf, w, static_cast<const T*>(nullptr), static_cast<const T*>(nullptr),
-                ctx.at<T>(op[head_logits::kLogits]) + ctx.tensor_rank() * v);
+    T* logits = ctx.at<T>(op[head_logits::kLogits]) + ctx.tensor_rank() * v;  // of a TP rank: its part
+    row_product(ctx, v, h, hf, w, static_cast<const T*>(nullptr), static_cast<const T*>(nullptr), logits);
     if (const step::BufferId b = op[head_logits::kB]; b != step::kNoBuffer)
       add_lora_b(ctx, step::lora_blocks(ctx.program, b), 1,
                  static_cast<const T*>(ctx.at<T>(op[head_logits::kU])), static_cast<const T*>(ctx.at<T>(b)),
-                 ctx.at<T>(op[head_logits::kLogits]));
+                 logits);
   });
 }
 

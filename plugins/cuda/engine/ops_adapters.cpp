@@ -19,7 +19,7 @@ void queue_dropout(OpContext& ctx, const step::Op& op) {
   const auto n = static_cast<std::uint32_t>(ctx.buffer(op.in[0]).cols);
   // Where TP ranks divide the inputs, this rank has the columns of the mask of one process from here on.
   const std::uint32_t product = step::dropout_product(ctx.program, op),
-                      first_column = has_divided_inputs(static_cast<AdapterGroup>(product % kAdapterGroups))
+                      first_column = has_divided_inputs(group_of_product(ctx.program.model, product))
                                          ? ctx.tensor_rank() * n
                                          : 0;
   const DropoutMask mask{

@@ -241,6 +241,8 @@ void queue_head_stats(OpContext& ctx, const step::Op& op) {
     ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), hf + first * w.cols, weight, nullptr,
                  nullptr, logits);
     ++ctx.launches;
+    if (const auto adapter = adapter_of_head(ctx, op, first, rows, logits))
+      queue_lora_product(ctx, Product::kForward, *adapter, true);
     ctx.check_launch(softmax_stats<T>(ctx.stream, rows, w.rows, logits, targets + first, parts.first_token,
                                       own + 3 * first),
                      op);
