@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/model/adapters.hpp"
 
@@ -10,11 +11,15 @@ namespace trainhost::executor {
 
 std::vector<float> initial_magnitudes(const step::Program& program, std::span<const TensorInfo> whole,
                                       std::size_t tensor, const ReadTensor& read, const ForEach& for_each) {
-  constexpr std::uint64_t kRows = 16;  // of a task
+  constexpr std::uint64_t kRows = 16, kColumns = 64;  // of a task
   const TensorInfo& info = whole[tensor];
   const auto index_of = [&](AdapterPart part) {
+    // The matrix of a tied head is the embedding.
+    const bool tied_head =
+        part == AdapterPart::kNone && info.role == TensorRole::kHead && program.model.tied;
+    const TensorRole role = tied_head ? TensorRole::kEmbed : info.role;
     std::size_t i = 0;
-    while (whole[i].role != info.role || whole[i].layer != info.layer || whole[i].part != part) ++i;
+    while (whole[i].role != role || whole[i].layer != info.layer || whole[i].part != part) ++i;
     return i;
   };
   const std::size_t matrix = index_of(AdapterPart::kNone);
@@ -26,16 +31,37 @@ std::vector<float> initial_magnitudes(const step::Program& program, std::span<co
     });
     return values;
   };
-  const std::vector<float> a = values_of(index_of(AdapterPart::kA)), b = values_of(index_of(AdapterPart::kB));
+  std::vector<float> a = values_of(index_of(AdapterPart::kA)), b = values_of(index_of(AdapterPart::kB));
   const AdapterBlocks adapters =
       adapter_blocks(program.model, program.run, adapter_group(info.role), info.layer);
   const std::uint64_t inputs = whole[matrix].dim[1];
+  // Of the embedding the change of the table is scale * A B^T, and the norms are those of its columns.
+  if (adapters.transposed) {
+    const std::uint64_t rank = adapters.rank;
+    std::vector<float> transposed(b.size());
+    for (std::uint64_t o = 0; o < inputs; ++o)
+      for (std::uint64_t q = 0; q < rank; ++q) transposed[q * inputs + o] = b[o * rank + q];
+    b = std::move(a), a = std::move(transposed);
+  }
   const AdapterProduct change{a.data(), b.data(), adapters.rank, inputs, adapters.scale};
   std::vector<double> squares(info.dim[0]);
   read(matrix, [&](std::uint64_t first, std::span<const float> values) {
     // A row is in one task, so each sum has one writer; a row of two parts is added to in their order.
     const std::uint64_t first_row = first / inputs, end = first + values.size(),
                         rows = (end + inputs - 1) / inputs - first_row;
+    if (adapters.transposed)
+      return for_each(static_cast<std::uint32_t>((inputs + kColumns - 1) / kColumns), [&](std::uint32_t task) {
+        const std::uint64_t left = task * kColumns, right = std::min(inputs, left + kColumns);
+        for (std::uint64_t row = first_row; row < first_row + rows; ++row) {
+          const std::uint64_t begin = std::max(first, row * inputs + left),
+                              last = std::min(end, row * inputs + right);
+          if (begin >= last) continue;
+          change.for_elements(begin, last - begin, [&](std::uint64_t i, std::uint64_t, double product) {
+            const double w = values[begin - first + i] + product;
+            squares[(begin + i) % inputs] += w * w;
+          });
+        }
+      });
     for_each(static_cast<std::uint32_t>((rows + kRows - 1) / kRows), [&](std::uint32_t task) {
       const std::uint64_t begin = std::max(first, (first_row + task * kRows) * inputs),
                           last = std::min(end, (first_row + (task + 1) * kRows) * inputs);

@@ -113,6 +113,7 @@ std::vector<AdaptableMatrix> adaptable_matrices(const ModelSpec& m) {
 
 AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group, std::int32_t layer) {
   AdapterBlocks out;
+  out.transposed = group == AdapterGroup::kEmbed;
   out.inputs = group == AdapterGroup::kO       ? m.q_width()
                : group == AdapterGroup::kDown  ? m.intermediate
                : group == AdapterGroup::kEmbed ? m.vocab
@@ -221,8 +222,9 @@ std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t sum = checked_mul(m.layers, per_layer);
   for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead}) {
     const AdapterBlocks blocks = adapter_blocks(m, r, g, -1);
-    if (blocks.count)
-      sum = checked_add(sum, checked_mul(checked_add(blocks.inputs, blocks.rows_of_b), blocks.rank));
+    if (!blocks.count) continue;
+    sum = checked_add(sum, checked_mul(checked_add(blocks.inputs, blocks.rows_of_b), blocks.rank));
+    if (r.memory.dora) sum = checked_add(sum, blocks.rows_of_b);
   }
   return sum;
 }

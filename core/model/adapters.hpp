@@ -2,7 +2,8 @@
 // shapes of the PEFT library, and where each of them acts. A matrix W [out, in] with an adapter of rank r
 // computes y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. With DoRA (Liu et al. 2024,
 // lora.dora) it has the weight W' = m * (W + scale * B A) / n instead, with a magnitude m and the norm n of
-// each row of W + scale * B A; n is a constant for gradients. Only the adapters are trained,
+// each row of W + scale * B A; n is a constant for gradients. Rows of W are outputs: of an embedding, which is
+// stored transposed, m and n belong to the columns of the table, as in PEFT. Only the adapters are trained,
 // and the modules of lora.modules_to_save (trainable.hpp).
 #pragma once
 #include <algorithm>
@@ -54,6 +55,8 @@ struct AdapterBlocks {
   std::uint64_t rows_of_b = 0;                          // sum of the outputs of the blocks
   std::uint64_t rank = 0;                               // of each of them
   double scale = 0;                                     // the factor of B A: alpha / rank
+  // Of the embedding: the matrix is stored as a table [inputs, width], and A as a table [inputs, rank].
+  bool transposed = false;
   std::uint64_t inner() const { return count * rank; }  // columns of u
   std::span<const AdapterBlock> all() const { return {block.data(), count}; }
 };

@@ -165,8 +165,8 @@ class RankBreakdown {
     if (s.first()) {
       StateSums t(r);
       embedding_weights(s.a, s.vocab, t);
-      if (adapts(r) && adapts_embedding(r))
-        t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
+      if (adapts(r) && adapts_embedding(r))  // a product from tokens to its width
+        t.adapter_outside_layers(Weight{embedding_width(s.a), s.vocab, 1, Kind::kEmbedding});
       if (memory.saves_embedding) t.saved_module(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       table_ = t.held();
     }

@@ -34,8 +34,8 @@ void ValueRun::dora_scale() {
   TensorRole r{};
   std::int32_t l = -1;
   if (!adapted_product(dora_scale::kMagnitude, AdapterPart::kMagnitude, q, r, l)) return;
-  if (q.has_residual && has_tensor_ranks()) f_.at(i_, "takes norms of this rank's columns of a row");
-  weight(dora_scale::kWeight, first_matrix(r), l);
+  if (q.divides_inputs && has_tensor_ranks()) f_.at(i_, "takes norms of this rank's columns of a row");
+  weight(dora_scale::kWeight, matrix_of(r), l);
   weight(dora_scale::kA, r, l, AdapterPart::kA), weight(dora_scale::kB, r, l, AdapterPart::kB);
   weight(dora_scale::kMagnitude, r, l, AdapterPart::kMagnitude);
   give(dora_scale::kScale, of_product(Quantity::kDoraScale, r, l));
@@ -46,7 +46,7 @@ void ValueRun::dora_squares() {
   TensorRole r{};
   std::int32_t l = -1;
   if (!adapted_product(dora_squares::kB, AdapterPart::kB, q, r, l)) return;
-  weight(dora_squares::kWeight, first_matrix(r), l);
+  weight(dora_squares::kWeight, matrix_of(r), l);
   weight(dora_squares::kA, r, l, AdapterPart::kA), weight(dora_squares::kB, r, l, AdapterPart::kB);
   give(dora_squares::kSquares, of_inputs(q, of_product(Quantity::kDoraSquares, r, l)));
 }
@@ -61,21 +61,28 @@ void ValueRun::dora_factors() {
   give(dora_factors::kScale, of_product(Quantity::kDoraScale, r, l));
 }
 
+/// The first matrix of the product with this number (adapted_product_number()).
+TensorRole ValueRun::role_of_product(std::int32_t number) const {
+  if (number < 4 * layers_) return kFirstMatrix[number % 4];
+  return number == 4 * layers_ ? TensorRole::kEmbed : TensorRole::kHead;
+}
+
 /// y of the unscaled output; with dropout the change of y. If TP ranks divide the inputs, only the first rank
 /// adds bias and residual.
 void ValueRun::dora() {
   const Value unscaled = contents(in(dora::kUnscaled));
   if (unscaled.quantity != Quantity::kUnscaled)
     return f_.at(i_, p_[in(dora::kUnscaled)].name() + " is not the unscaled output of a product");
-  const TensorRole r = kFirstMatrix[unscaled.at % 4];
-  const std::int32_t l = unscaled.at / 4;
+  const TensorRole r = role_of_product(unscaled.at);
+  const std::int32_t l = unscaled.at < 4 * layers_ ? unscaled.at / 4 : -1;
+  const bool dropped = drops() && r != TensorRole::kEmbed;
   Product q;
   product(r, l, q);
   need(dora::kUnscaled, of_inputs(q, of_product(Quantity::kUnscaled, r, l)));
   need(dora::kScale, of_product(Quantity::kDoraScale, r, l));
-  if ((in(dora::kAdded) != kNoBuffer) != drops())
-    return f_.at(i_, drops() ? "overwrites the product of the input" : "adds without a dropout");
-  const bool adds = !drops() && (!q.has_residual || adds_to_sum()), bias = biased(q.bias) && adds,
+  if ((in(dora::kAdded) != kNoBuffer) != dropped)
+    return f_.at(i_, dropped ? "overwrites the product of the input" : "adds without a dropout");
+  const bool adds = !dropped && (!q.has_residual || adds_to_sum()), bias = l >= 0 && biased(q.bias) && adds,
              residual = q.has_residual && adds && !divides_rows();
   if ((in(dora::kBias) != kNoBuffer) != bias)
     f_.at(i_, bias ? "omits the bias" : "has a bias");
@@ -85,7 +92,7 @@ void ValueRun::dora() {
     f_.at(i_, residual ? "omits the residual" : "adds a residual");
   else if (residual)
     need(dora::kResidual, q.residual);
-  if (drops()) need(dora::kAdded, without_magnitudes(q.y));
+  if (dropped) need(dora::kAdded, without_magnitudes(q.y));
   give(dora::kY, of_inputs(q, q.y));
 }
 
@@ -144,10 +151,7 @@ void ValueRun::linear_dx_add() {
 void ValueRun::dropout() {
   const auto at = static_cast<std::int32_t>(step::dropout_product(p_, *o_));
   Product q;
-  if (at < 4 * layers_)
-    product(kFirstMatrix[at % 4], at / 4, q);
-  else
-    product(TensorRole::kHead, -1, q);  // that of the embedding has no dropout
+  product(role_of_product(at), at < 4 * layers_ ? at / 4 : -1, q);  // that of the embedding has no dropout
   const bool forward = o_->kind == OpKind::kDropout;
   if (p_.traits.tier == Tier::kDevice)
     host_input(forward ? dropout::kMicroBatch : dropout_add::kMicroBatch, "micro_batch");

@@ -178,11 +178,15 @@ class ValueRun {
       case OpKind::kLinearDw:
         return bit(linear_dw::kPartials);
       case OpKind::kHeadLoss:
-        return bit(head_loss::kLogits) | bit(head_loss::kLosses);
+        return bit(head_loss::kLogits) | bit(head_loss::kLosses) | bit(head_loss::kUnscaled);
       case OpKind::kHeadEval:
         return bit(head_eval::kLogits) | bit(head_eval::kLosses);
       case OpKind::kHeadStats:
-        return bit(head_stats::kLogits);
+        return bit(head_stats::kLogits) | bit(head_stats::kUnscaled);
+      case OpKind::kHeadLogits:
+        return bit(head_logits::kUnscaled);
+      case OpKind::kHeadBwd:
+        return bit(head_bwd::kUnscaled);
       case OpKind::kAttentionStep:
         return bit(attention_step::kScratch);
       case OpKind::kRmsNormBwd:
@@ -394,6 +398,10 @@ class ValueRun {
   Value sum_with_adapters(TensorRole r, std::int32_t l, const Product& q) const {
     return has_magnitudes(r, l) ? of_product(Quantity::kUnscaled, r, l) : q.y;
   }
+  /// The role of the matrix of an adapter, stacked with others of its product: of a tied head the embedding's.
+  TensorRole matrix_of(TensorRole adapter) const {
+    return adapter == TensorRole::kHead ? head_role() : first_matrix(adapter);
+  }
   /// The role of the first matrix of the product, by which product() finds it; for adapters, whose first
   /// matrix may be another one.
   static TensorRole first_matrix(TensorRole r) {
@@ -499,7 +507,8 @@ class ValueRun {
   void embed_bwd();
   void head(bool trains);
   void adapter_of_head();
-  void adapter_of_head_bwd(Out d_hf, Out d_u);
+  void adapter_of_head_bwd(Out d_hf, Out d_u, Out d_dropped);
+  TensorRole role_of_product(std::int32_t number) const;
   void qk_norm_bwd();
   void attention_step();
   void copy();

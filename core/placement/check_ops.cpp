@@ -151,7 +151,8 @@ void ValueRun::embed() {
     return give(embed::kX, part_of_sum(lora_inner(TensorRole::kEmbed, -1)));
   }
   weight(embed::kTable, TensorRole::kEmbed, -1);
-  const Value x = value(Quantity::kResidual, 0);
+  const Value x = has_magnitudes(TensorRole::kEmbed, -1) ? of_product(Quantity::kUnscaled, TensorRole::kEmbed, -1)
+                                                         : value(Quantity::kResidual, 0);
   give(embed::kX, adapts_embedding() ? without_adapters(x) : part_of_sum(x));
 }
 
@@ -165,19 +166,29 @@ void ValueRun::embed_bwd() {
   contributes(embed_bwd::kGradTable, TensorRole::kEmbed, -1);
 }
 
-/// Of a head with an adapter: u and B.
+/// Of a head with an adapter: u and B; with DoRA the factors, and in training with dropout the dropped input.
 void ValueRun::adapter_of_head() {
   if (!adapts_head()) return;
   need(head::u(o_->kind), lora_inner(TensorRole::kHead, -1));
   weight(head::b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
+  if (!has_magnitudes(TensorRole::kHead, -1)) return;
+  need(head::scale(o_->kind), of_product(Quantity::kDoraScale, TensorRole::kHead, -1));
+  if (o_->kind == OpKind::kHeadEval) return;
+  const bool backward = o_->kind == OpKind::kHeadLoss || o_->kind == OpKind::kHeadBwd;
+  if (drops()) need(head::dropped(o_->kind), of_product(Quantity::kDropped, TensorRole::kHead, -1));
+  if (drops() || backward) scratch(head::unscaled(o_->kind));
 }
 
-/// d hf, which lacks the part of A of an adapter; u becomes its gradient, and that of B is added to.
-void ValueRun::adapter_of_head_bwd(Out d_hf, Out d_u) {
+/// d hf, which lacks the part of A of an adapter, as does with DoRA the gradient of the dropped input; u becomes its gradient, and that of B is added to.
+void ValueRun::adapter_of_head_bwd(Out d_hf, Out d_u, Out d_dropped) {
   const Value hf = grad(value(Quantity::kNormed, 2 * layers_));
   if (!adapts_head()) return give(d_hf, part_of_sum(hf));
   contributes(head::grad_b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
   give(d_hf, without_adapters(hf));
+  if (has_magnitudes(TensorRole::kHead, -1)) {
+    contributes(head::grad_magnitude(o_->kind), TensorRole::kHead, -1, AdapterPart::kMagnitude);
+    if (drops()) give(d_dropped, without_adapters(grad(of_product(Quantity::kDropped, TensorRole::kHead, -1))));
+  }
   give(d_u, part_of_sum(grad(lora_inner(TensorRole::kHead, -1))));
 }
 
@@ -196,7 +207,7 @@ void ValueRun::head(bool trains) {
   adapter_of_head();
   if (!trains) return;
   contributes_unless_frozen(head_loss::kGradHead, head_role(), -1);
-  adapter_of_head_bwd(head_loss::kDHf, head_loss::kDU);
+  adapter_of_head_bwd(head_loss::kDHf, head_loss::kDU, head_loss::kDDropped);
 }
 
 /// In place on dqkv: the gradient behind the norm becomes the gradient before it. v passes through unchanged.
@@ -303,7 +314,7 @@ void ValueRun::head_bwd() {
   weight(head_bwd::kHead, head_role(), -1);
   adapter_of_head();
   contributes_unless_frozen(head_bwd::kGradHead, head_role(), -1);
-  adapter_of_head_bwd(head_bwd::kDHf, head_bwd::kDU);
+  adapter_of_head_bwd(head_bwd::kDHf, head_bwd::kDU, head_bwd::kDDropped);
 }
 
 /// Adds the gradient of one micro-batch, computed on the device, to the sum in host memory.

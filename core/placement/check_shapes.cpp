@@ -108,7 +108,25 @@ class Shapes {
                : H;
   }
   std::uint64_t rank_of_head() const { return adapter_blocks(m_, p_.run, AdapterGroup::kHead, -1).rank; }
-  void adapter_of_head(In u, In b) { in(u, M, rank_of_head()), in(b, V, rank_of_head()); }
+  void adapter_of_head() {
+    in(head::u(o_.kind), M, rank_of_head()), in(head::b(o_.kind), V, rank_of_head());
+    f32(head::scale(o_.kind), 2, V);
+    if (o_.kind == OpKind::kHeadEval) return;
+    in(head::dropped(o_.kind), M, H);
+    if (const BufferId unscaled = o_[head::unscaled(o_.kind)]; unscaled != kNoBuffer) {
+      const Buffer& x = p_[unscaled];
+      if (x.rows == 0 || x.rows > M)
+        f_.at(i_, x.name() + " has " + std::to_string(x.rows) + " rows for " + std::to_string(M) + " tokens");
+      in(head::unscaled(o_.kind), x.rows, V);
+    }
+    if (o_.kind != OpKind::kHeadLoss && o_.kind != OpKind::kHeadBwd) return;
+    f32(head::grad_b(o_.kind), V, rank_of_head()), f32(head::grad_magnitude(o_.kind), V, 1);
+  }
+  /// W and A; of an embedding both are stored transposed.
+  void adapted_matrix(In w, In a, const AdapterBlocks& blocks) {
+    if (blocks.transposed) return in(w, V, H), in(a, V, blocks.rank);
+    in(w, blocks.width, blocks.inputs), in(a, blocks.inner(), blocks.inputs);
+  }
   /// True if b is this part of a parameter, or a copy of it in another tier.
   bool is_copy(BufferId part, BufferId b) const {
     return part != kNoBuffer && p_[part].layer == p_[b].layer &&
@@ -216,15 +234,13 @@ void Shapes::forward() {
     }
     case OpKind::kDoraScale: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[dora_scale::kMagnitude], AdapterPart::kMagnitude);
-      in(dora_scale::kWeight, blocks.width, blocks.inputs), in(dora_scale::kA, blocks.inner(), blocks.inputs),
-          in(dora_scale::kB, blocks.rows_of_b, blocks.rank), in(dora_scale::kMagnitude, blocks.rows_of_b, 1),
+      adapted_matrix(dora_scale::kWeight, dora_scale::kA, blocks), in(dora_scale::kB, blocks.rows_of_b, blocks.rank), in(dora_scale::kMagnitude, blocks.rows_of_b, 1),
           f32_out(dora_scale::kScale, 2, blocks.width);
       break;
     }
     case OpKind::kDoraSquares: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[dora_squares::kB], AdapterPart::kB);
-      in(dora_squares::kWeight, blocks.width, blocks.inputs),
-          in(dora_squares::kA, blocks.inner(), blocks.inputs),
+      adapted_matrix(dora_squares::kWeight, dora_squares::kA, blocks),
           in(dora_squares::kB, blocks.rows_of_b, blocks.rank),
           f32_out(dora_squares::kSquares, 1, blocks.width);
       break;
@@ -277,23 +293,26 @@ void Shapes::head() {
           f32(head_loss::kGradHead, V, H), logits(head_loss::kLogits), scalars(head_loss::kScalars),
           losses(head_loss::kLosses, head_loss::kLogits);
       if (T > 1) f32(head_loss::kStats, T * M, 3);
-      adapter_of_head(head_loss::kU, head_loss::kB), f32(head_loss::kGradB, V, rank_of_head());
+      adapter_of_head();
+      // The logits of a chunk and those before the magnitudes are of the same rows.
+      if (o_[head_loss::kUnscaled] != kNoBuffer && p_[o_[head_loss::kUnscaled]].rows < p_[o_[head_loss::kLogits]].rows)
+        f_.at(i_, p_[o_[head_loss::kUnscaled]].name() + " has fewer rows than the logits");
       break;
     case OpKind::kHeadStats:
       in(head_stats::kHf, M, H), in(head_stats::kHead, V, H), ids(head_stats::kTargets),
           logits(head_stats::kLogits), f32_out(head_stats::kStats, T * M, 3);
-      adapter_of_head(head_stats::kU, head_stats::kB);
+      adapter_of_head();
       break;
     case OpKind::kHeadEval:
       in(head_eval::kHf, M, H), in(head_eval::kHead, V, H), ids(head_eval::kTargets),
           logits(head_eval::kLogits), scalars(head_eval::kScalars),
           losses(head_eval::kLosses, head_eval::kLogits);
       if (T > 1) f32(head_eval::kStats, T * M, 3);
-      adapter_of_head(head_eval::kU, head_eval::kB);
+      adapter_of_head();
       break;
     case OpKind::kHeadLogits:
       in(head_logits::kHf, M, H), in(head_logits::kHead, V, H), out(head_logits::kLogits, M, V * T);
-      adapter_of_head(head_logits::kU, head_logits::kB);
+      adapter_of_head();
       break;
     case OpKind::kCrossEntropy:
       in(cross_entropy::kLogits, M, V), ids(cross_entropy::kTargets), scalars(cross_entropy::kScalars);
@@ -301,7 +320,7 @@ void Shapes::head() {
     case OpKind::kHeadBwd:
       in(head_bwd::kDLogits, M, V), in(head_bwd::kHf, M, H), in(head_bwd::kHead, V, H),
           f32(head_bwd::kGradHead, V, H);
-      adapter_of_head(head_bwd::kU, head_bwd::kB), f32(head_bwd::kGradB, V, rank_of_head());
+      adapter_of_head();
       break;
     default:
       break;

@@ -22,7 +22,7 @@ struct Signature {
   std::uint8_t ins;
   std::uint32_t optional;
   std::array<int, 4> outs;
-  int fifth_out = kNone;
+  int fifth_out = kNone, sixth_out = kNone, seventh_out = kNone;
 };
 const Signature& signature(OpKind k) {
   static constexpr Signature kTable[] = {
@@ -33,11 +33,11 @@ const Signature& signature(OpKind k) {
       {2, 0, {0, kNone, kNone, kNone}},          // rope
       {3, 0b110, {kNew, kNew, kNone, kNone}},    // attention; 2 without documents
       {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
-      // head_loss; the second output only with a gradient, the last two with an adapter; 7 without TP and
-      // adapter
-      {11, 0b11001000, {0, 3, 5, 8}, 10},
-      {9, 0b1100000, {4, kNone, kNone, kNone}},    // head_eval; 6 without TP and adapter
-      {4, 0, {kNew, kNone, kNone, kNone}},         // head_logits; 2 without an adapter
+      // head_loss; the second output only with a gradient, the others with an adapter, with DoRA, and with its
+      // dropout; inputs: inputs_of_head()
+      {15, 0b11001000, {0, 3, 5, 8}, 10, 13, 14},
+      {10, 0b1100000, {4, kNone, kNone, kNone}},   // head_eval; likewise
+      {7, 0, {kNew, kNone, kNone, kNone}},         // head_logits; likewise
       {7, 0b110000, {4, 5, kNone, kNone}},         // rms_norm_bwd; without operand 4 the first output is new
       {2, 0, {kNew, kNone, kNone, kNone}},         // linear_dx
       {5, 0b11000, {2, 3, kNone, kNone}},          // linear_dw; the second output only with a bias
@@ -54,7 +54,7 @@ const Signature& signature(OpKind k) {
       {1, 0, {kNew, kNone, kNone, kNone}},         // copy
       {2, 0b10, {kNone, kNone, kNone, kNone}},     // hold
       {3, 0, {0, 2, kNone, kNone}},                // cross_entropy
-      {7, 0b1000, {1, 3, 4, 6}},                   // head_bwd; outputs as head_loss; 4 without an adapter
+      {11, 0b1000, {1, 3, 4, 6}, 9, 10},           // head_bwd; as head_loss
       {2, 0, {1, kNone, kNone, kNone}},            // add_grad
       {3, 0, {2, kNone, kNone, kNone}},            // lora_b
       {2, 0, {kNew, kNone, kNone, kNone}},         // lora_b_dx
@@ -75,7 +75,7 @@ const Signature& signature(OpKind k) {
       {3, 0, {0, kNone, kNone, kNone}},            // all_gather; 2 without ZeRO 3
       {1, 0, {0, kNone, kNone, kNone}},            // wait
       {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
-      {6, 0, {kNew, kNone, kNone, kNone}},         // head_stats; 4 without an adapter
+      {9, 0, {kNew, kNone, kNone, kNone}},         // head_stats; inputs: inputs_of_head()
       {2, 0b10, {kNew, kNone, kNone, kNone}},      // take_rows
       {3, 0, {kNew, kNone, kNone, kNone}},         // dora_squares
       {2, 0, {kNew, kNone, kNone, kNone}},         // dora_factors
@@ -119,6 +119,21 @@ bool is_muon_in_parts(const Program& p, BufferId grad) {
   return false;
 }
 
+/// Inputs of an operation of the head: without statistics of TP ranks, without an adapter, without DoRA, or
+/// without dropout it has fewer. In evaluation and generation nothing is dropped.
+std::size_t inputs_of_head(const Program& p, const Op& o, bool has_stats) {
+  using namespace operand;
+  if (adapter_blocks(p.model, p.run, AdapterGroup::kHead, -1).count == 0)
+    return least_inputs(o.kind) + std::size_t{has_stats};
+  const bool backward = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadBwd,
+             drops = p.run.memory.lora_dropout > 0 && (o.phase == kForward || o.phase == kBackward);
+  In last = backward ? head::grad_b(o.kind) : head::b(o.kind);
+  if (p.run.memory.dora)
+    last = backward ? head::grad_magnitude(o.kind) : head::scale(o.kind);
+  if (p.run.memory.dora && drops && o.kind != OpKind::kHeadEval) last = head::dropped(o.kind);
+  return last.slot + std::size_t{1};
+}
+
 /// False if an index is invalid: the caller then skips checks that would use it.
 bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
@@ -133,12 +148,10 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const bool without_last = (gathers && !of_rows && (p.run.parallel.zero != 3 || of_tensor_ranks)) ||
                             (attends && !p.run.document_mask) || (drops && p.traits.tier != Tier::kDevice);
   std::size_t ins = s.ins - std::size_t{without_last};
-  // The head without statistics of TP ranks, or without an adapter.
   const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval,
              logits = o.kind == OpKind::kHeadLogits || o.kind == OpKind::kHeadBwd ||
                       o.kind == OpKind::kHeadStats;
-  if ((heads || logits) && adapter_blocks(p.model, p.run, AdapterGroup::kHead, -1).count == 0)
-    ins = least_inputs(o.kind) + std::size_t{heads && tensor_ranks};
+  if (heads || logits) ins = inputs_of_head(p, o, heads && tensor_ranks);
   const bool in_parts = o.kind == OpKind::kMuon && is_muon_in_parts(p, o.in[operand::muon::kGrad.slot]);
   if (o.kind == OpKind::kMuon && !in_parts) --ins;
   if (o.ins != ins)
@@ -173,13 +186,15 @@ bool is_omitted_without_input(OpKind k, int input) {
 void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
   std::size_t n = 0;
-  const auto& [ins, optional, outs, fifth_out] = signature(o.kind);
-  for (int wanted : {outs[0], outs[1], outs[2], outs[3], fifth_out}) {
+  const auto& [ins, optional, outs, fifth_out, sixth_out, seventh_out] = signature(o.kind);
+  for (int wanted : {outs[0], outs[1], outs[2], outs[3], fifth_out, sixth_out, seventh_out}) {
     if (wanted == kNone) continue;
     assert(wanted < kMaxOperands);  // kNoBuffer behind the last operand
     const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
     if (wanted != kNew && same == kNoBuffer && is_omitted_without_input(o.kind, wanted)) continue;
-    if (wanted == kNew && o.kind == OpKind::kDoraBwd && p.run.memory.lora_dropout == 0) continue;
+    // The embedding has no dropout.
+    if (wanted == kNew && o.kind == OpKind::kDoraBwd && (p.run.memory.lora_dropout == 0 || o.layer < 0))
+      continue;
     if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, expected more");
     const BufferId out = o.out[n++];
     if (same != kNoBuffer && out != same)

@@ -201,11 +201,12 @@ class AdapterReader {
     } else {
       read_names("target_modules", c.targets, c.target_pattern);
       for (const char* end : {"lm_head", "embed_tokens"})
-        if (std::ranges::find(c.targets, end) != c.targets.end() && (c.tied || c.dora))
+        if (std::ranges::find(c.targets, end) != c.targets.end() && c.tied)
           c.not_trainable.emplace(
               error(targets,
-                    fmt::format("target_modules has {} with {}: trainhost does not train such an adapter",
-                                end, c.tied ? "ensure_weight_tying" : "use_dora"),
+                    fmt::format("target_modules has {} with ensure_weight_tying: trainhost does not train such "
+                                "an adapter",
+                                end),
                     "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
     }
     read_names("exclude_modules", c.excluded, c.excluded_pattern);

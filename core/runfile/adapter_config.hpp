@@ -39,8 +39,8 @@ struct AdapterConfig {
   std::vector<std::string> excluded;
   std::optional<ModulePattern> excluded_pattern;
   std::vector<std::uint32_t> layers;
-  /// Why the adapter cannot be trained further, although it can be applied: it has magnitudes of the
-  /// embedding or the LM head, or one adapter of both.
+  /// Why the adapter cannot be trained further, although it can be applied: embedding and LM head have one
+  /// adapter.
   std::optional<Error> not_trainable;
   /// rank_pattern and alpha_pattern: of the ends of the names of modules, in the order of the file, of which
   /// the first that matches holds instead of `rank` or `alpha`.

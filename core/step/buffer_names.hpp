@@ -72,11 +72,14 @@ inline constexpr char kHeadDropped[] = "head_dropped", kDHeadDropped[] = "d_head
 // product alone.
 inline constexpr char kQkvUnscaled[] = "qkv_unscaled", kOUnscaled[] = "o_unscaled",
                       kGateUpUnscaled[] = "gate_up_unscaled", kDownUnscaled[] = "down_unscaled";
-inline constexpr const char* kUnscaled[] = {kQkvUnscaled, kOUnscaled, kGateUpUnscaled, kDownUnscaled};
-inline constexpr const char* kDoraScale[] = {"qkv_dora_scale", "o_dora_scale", "gate_up_dora_scale",
-                                             "down_dora_scale"};
+// Of the head a chunk of rows at a time.
+inline constexpr const char* kUnscaled[] = {kQkvUnscaled,  kOUnscaled,       kGateUpUnscaled,
+                                            kDownUnscaled, "embed_unscaled", "head_unscaled"};
+inline constexpr const char* kDoraScale[] = {"qkv_dora_scale",  "o_dora_scale",     "gate_up_dora_scale",
+                                             "down_dora_scale", "embed_dora_scale", "head_dora_scale"};
 // Squared norms of rows, of the products whose inputs TP ranks divide; by AdapterGroup.
-inline constexpr const char* kDoraSquares[] = {nullptr, "o_dora_squares", nullptr, "down_dora_squares"};
+inline constexpr const char* kDoraSquares[] = {nullptr, "o_dora_squares", nullptr, "down_dora_squares",
+                                               "embed_dora_squares"};
 inline constexpr const char* kDUnscaled[] = {"d_qkv_unscaled", "d_o_unscaled", "d_gate_up_unscaled",
                                              "d_down_unscaled"};
 // Gradients of activations. dx is the gradient of the residual stream, updated in place through all layers.
@@ -147,6 +150,10 @@ inline constexpr ParamRoles kMagnitude[] = {
     {"w.gate_up_magnitude", "grad.gate_up_magnitude", "m.gate_up_magnitude", "v.gate_up_magnitude",
      "master.gate_up_magnitude"},
     {"w.down_magnitude", "grad.down_magnitude", "m.down_magnitude", "v.down_magnitude",
-     "master.down_magnitude"}};
+     "master.down_magnitude"},
+    {"w.embed_magnitude", "grad.embed_magnitude", "m.embed_magnitude", "v.embed_magnitude",
+     "master.embed_magnitude"},
+    {"w.head_magnitude", "grad.head_magnitude", "m.head_magnitude", "v.head_magnitude",
+     "master.head_magnitude"}};
 }  // namespace role
 }  // namespace trainhost::step

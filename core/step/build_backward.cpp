@@ -228,8 +228,13 @@ void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
   b.op(OpKind::kLinearDw, -1, {f.head_lora, input, a.grad, kNoBuffer, kNoBuffer}, {a.grad}, kFirstWrite);
   if (!below) return;
   if (!b.drops()) return b.op(OpKind::kLinearDxAdd, -1, {f.head_lora, a.w, f.hf}, {f.hf});
-  const BufferId dropped = b.act(role::kDHeadDropped, -1, b.p.model.hidden);
-  b.op(OpKind::kLinearDx, -1, {f.head_lora, a.w}, {dropped});
+  BufferId dropped = f.head_dropped;
+  if (dropped != kNoBuffer) {  // with DoRA: it has the gradient of the product of the dropped input
+    b.op(OpKind::kLinearDxAdd, -1, {f.head_lora, a.w, dropped}, {dropped});
+  } else {
+    dropped = b.act(role::kDHeadDropped, -1, b.p.model.hidden);
+    b.op(OpKind::kLinearDx, -1, {f.head_lora, a.w}, {dropped});
+  }
   b.op(OpKind::kDropoutAdd, -1, {dropped, f.hf, b.micro_batch}, {f.hf});
 }
 
@@ -237,6 +242,12 @@ void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
 /// gradient of its rows of A whole, and of B a part of the sum.
 void adapter_of_embedding_bwd(Builder& b, const ForwardActs& f, BufferId dx) {
   const Adapter& adapter = b.weights.embed_adapter;
+  if (f.embed_unscaled != kNoBuffer) {
+    const BufferId grad = adapter.magnitude.grad;
+    b.op(OpKind::kDoraBwd, -1, {dx, f.embed_unscaled, f.embed_scale, grad}, {f.embed_unscaled, grad},
+         kFirstWrite);
+    dx = f.embed_unscaled;
+  }
   b.op(OpKind::kLoraBDw, -1, {dx, f.embed_lora, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
   const BufferId du =
       b.act(role::kDLora[static_cast<std::size_t>(AdapterGroup::kEmbed)], -1, b.p[f.embed_lora].cols);
@@ -244,16 +255,21 @@ void adapter_of_embedding_bwd(Builder& b, const ForwardActs& f, BufferId dx) {
   b.op(OpKind::kEmbedBwd, -1, {du, b.ids, adapter.a.grad, b.order}, {adapter.a.grad}, kFirstWrite);
 }
 
+void reduce_gradients_of(Builder& b, const Adapter& adapter) {
+  for (const Weight* w : {&adapter.a, &adapter.b, &adapter.magnitude}) reduce_gradient(b, w->grad);
+}
+
 /// Loss and gradients of the head, a chunk of tokens at a time; hf becomes d hf. Returns d hf between the
 /// products. `below`: whether something before the head is trained.
 BufferId head(Builder& b, const ForwardActs& f, bool below) {
   const Weight& w = b.weights.head;
   const Weight& lora_b = b.weights.head_adapter.b;
+  const BufferId grad_m = b.weights.head_adapter.magnitude.grad;
   const HeadScratch s = head_scratch(b, f);
   b.op(OpKind::kHeadLoss, -1,
        {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses, s.stats, f.head_lora, lora_b.w,
-        lora_b.grad},
-       {f.hf, w.grad, b.scalars, f.head_lora, lora_b.grad}, kFirstWrite);
+        lora_b.grad, f.head_scale, s.unscaled, grad_m, f.head_dropped},
+       {f.hf, w.grad, b.scalars, f.head_lora, lora_b.grad, grad_m, f.head_dropped}, kFirstWrite);
   if (b.weights.head_adapter.present()) adapter_of_head_bwd(b, f, below);
   start_tensor_sum(b, -1, f.hf);
   return end_tensor_sum_bwd(b, -1, f.hf, role::kDHf, b.p.model.hidden);
@@ -270,7 +286,7 @@ void build_micro(Builder& b) {
   const auto layers = static_cast<std::int32_t>(b.p.model.layers);
   const BufferId d_hf = head(b, f, reach.contains(layers));
   if (!b.p.model.tied) reduce_gradient(b, b.weights.head.grad);
-  for (const Weight* w : {&b.weights.head_adapter.a, &b.weights.head_adapter.b}) reduce_gradient(b, w->grad);
+  reduce_gradients_of(b, b.weights.head_adapter);
   if (!reach.contains(layers)) return b.end();  // the head alone is trained
   const BufferId dx = b.own_act(role::kDx, -1, b.p.model.hidden);
   norm_bwd(b, -1, d_hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);
@@ -290,8 +306,7 @@ void build_micro(Builder& b) {
   reduce_gradient(b, b.weights.embed.grad);
   if (b.weights.embed_adapter.present())
     adapter_of_embedding_bwd(b, f, gather_rows(b, -1, dx, role::kDxEmbed));
-  for (const Weight* w : {&b.weights.embed_adapter.a, &b.weights.embed_adapter.b})
-    reduce_gradient(b, w->grad);
+  reduce_gradients_of(b, b.weights.embed_adapter);
   b.end();
 }
 

@@ -9,6 +9,9 @@
 namespace trainhost::step {
 namespace {
 
+constexpr auto kOfEmbedding = static_cast<std::size_t>(AdapterGroup::kEmbed),
+               kOfHead = static_cast<std::size_t>(AdapterGroup::kHead);
+
 /// y = norm(x); rstd = 1/rms per row, kept for the backward pass.
 void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, BufferId rstd) {
   b.op(OpKind::kRmsNorm, l, {x, w.w}, {y, rstd});
@@ -179,26 +182,37 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   return next;
 }
 
-/// x += scale * u B^T of the adapter of the embedding; u is a row of its A per token. It has no dropout, as
-/// in PEFT. Of a TP rank, which has rows of the table and of A: its part of the sum.
-BufferId adapt_embedding(Builder& b, BufferId ids, BufferId x) {
+/// x = table[ids], with an adapter + scale * u B^T, and with DoRA times m / norm of every column. u is a row of
+/// A per token. The adapter has no dropout, as in PEFT. Of a TP rank, which has rows of the table and of A: its
+/// part of the sum.
+void embed(Builder& b, BufferId ids, BufferId x, ForwardActs& f) {
   const Adapter& adapter = b.weights.embed_adapter;
-  if (!adapter.present()) return kNoBuffer;
-  const BufferId u = b.act(role::kEmbedLora, -1, b.p[adapter.a.w].cols);
-  b.op(OpKind::kEmbed, -1, {adapter.a.w, ids}, {u});
-  b.op(OpKind::kLoraB, -1, {u, adapter.b.w, x}, {x});
-  return u;
+  const bool has_magnitudes = adapter.magnitude.w != kNoBuffer;
+  const std::uint64_t outputs = b.p.model.hidden;
+  if (has_magnitudes) f.embed_unscaled = b.act(role::kUnscaled[kOfEmbedding], -1, outputs);
+  const BufferId sum = has_magnitudes ? f.embed_unscaled : x;
+  b.op(OpKind::kEmbed, -1, {b.weights.embed.w, ids}, {sum});
+  if (!adapter.present()) return;
+  f.embed_lora = b.act(role::kEmbedLora, -1, b.p[adapter.a.w].cols);
+  b.op(OpKind::kEmbed, -1, {adapter.a.w, ids}, {f.embed_lora});
+  b.op(OpKind::kLoraB, -1, {f.embed_lora, adapter.b.w, sum}, {sum});
+  if (!has_magnitudes) return;
+  f.embed_scale = dora_scale(b, -1, AdapterGroup::kEmbed, adapter, b.weights.embed.w, outputs);
+  b.op(OpKind::kDora, -1, {sum, f.embed_scale, kNoBuffer, kNoBuffer, kNoBuffer}, {x});
 }
 
 /// u = hf A^T of the adapter of the head, whose operation adds the product with B, a chunk of logits at a
-/// time.
-BufferId inner_product_of_head(Builder& b, BufferId hf) {
+/// time; and with DoRA the factors of the logits.
+void adapt_head(Builder& b, ForwardActs& f) {
   const Adapter& adapter = b.weights.head_adapter;
-  if (!adapter.present()) return kNoBuffer;
-  const BufferId input = dropped_input_of_head(b, hf);
-  const BufferId u = b.act(role::kHeadLora, -1, b.p[adapter.a.w].rows);
-  b.op(OpKind::kLinear, -1, {input, adapter.a.w, kNoBuffer, kNoBuffer}, {u});
-  return u;
+  if (!adapter.present()) return;
+  const bool has_magnitudes = adapter.magnitude.w != kNoBuffer;
+  const BufferId input = dropped_input_of_head(b, f.hf);
+  if (has_magnitudes && input != f.hf) f.head_dropped = input;
+  f.head_lora = b.act(role::kHeadLora, -1, b.p[adapter.a.w].rows);
+  b.op(OpKind::kLinear, -1, {input, adapter.a.w, kNoBuffer, kNoBuffer}, {f.head_lora});
+  if (has_magnitudes)
+    f.head_scale = dora_scale(b, -1, AdapterGroup::kHead, adapter, b.weights.head.w, b.p.model.vocab);
 }
 
 }  // namespace
@@ -217,8 +231,7 @@ ForwardActs build_forward(Builder& b) {
   BufferId x = b.own_act(role::kX, 0, m.hidden);
   const BufferId embedded = b.divides_rows() ? add_all_rows(b, role::kEmbedSum, -1) : x;
   const BufferId ids = b.phase == kGenerate ? b.token : b.ids;
-  b.op(OpKind::kEmbed, -1, {b.weights.embed.w, ids}, {embedded});
-  f.embed_lora = adapt_embedding(b, ids, embedded);
+  embed(b, ids, embedded, f);
   start_tensor_sum(b, -1, embedded);
   if (b.divides_rows())
     take_rows_of_sum(b, -1, embedded, kNoBuffer, x);
@@ -233,7 +246,7 @@ ForwardActs build_forward(Builder& b) {
   f.rstd_f = b.own_stat(role::kRstdF, -1);
   norm(b, -1, f.x_out, b.weights.final_norm, f.hf, f.rstd_f);
   f.hf = gather_rows(b, -1, f.hf, role::kHfAll);
-  f.head_lora = inner_product_of_head(b, f.hf);
+  adapt_head(b, f);
   return f;
 }
 
@@ -243,7 +256,11 @@ HeadScratch head_scratch(Builder& b, const ForwardActs& f) {
   HeadScratch s;
   s.logits = b.add(role::kLogits, -1, Component::kLogits, chunk, b.p.model.vocab, b.storage_type());
   if (b.on_device()) s.losses = b.scratch(role::kLosses, -1, chunk, 1);
-  s.stats = head_stats(b, f, s.logits);
+  // The backward pass reads what the magnitudes multiply.
+  if (f.head_scale != kNoBuffer && b.phase != kEval)
+    s.unscaled = b.add(role::kUnscaled[kOfHead], -1, Component::kLogits, chunk, b.p.model.vocab,
+                       b.storage_type());
+  s.stats = head_stats(b, f, s.logits, s.unscaled);
   return s;
 }
 
@@ -253,7 +270,7 @@ void build_eval(Builder& b) {
   const HeadScratch s = head_scratch(b, f);
   b.op(OpKind::kHeadEval, -1,
        {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses, s.stats, f.head_lora,
-        b.weights.head_adapter.b.w},
+        b.weights.head_adapter.b.w, f.head_scale},
        {b.scalars});
   b.end();
 }
@@ -263,7 +280,9 @@ void build_generate(Builder& b) {
   const ForwardActs f = build_forward(b);
   const std::uint64_t vocab = b.p.model.vocab * (b.has_tensor_ranks() ? b.p.run.parallel.tensor : 1);
   const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, vocab, b.storage_type());
-  b.op(OpKind::kHeadLogits, -1, {f.hf, b.weights.head.w, f.head_lora, b.weights.head_adapter.b.w}, {logits});
+  b.op(OpKind::kHeadLogits, -1, 
+       {f.hf, b.weights.head.w, f.head_lora, b.weights.head_adapter.b.w, f.head_scale, kNoBuffer, kNoBuffer},
+       {logits});
   gather_over_tensor_ranks(b, logits);
   b.end();
 }

@@ -156,22 +156,9 @@ void require_supported_ranks(const ModelSpec& m, const RunSpec& r, const Trainer
         "set parallel.zero = 0, or use adamw, lion, sgd or sgd-momentum");
 }
 
-/// Adapters of the embedding and of the LM head, as far as a program has them.
-void require_supported_adapters_outside_layers(const ModelSpec& m, const RunSpec& r) {
-  for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead}) {
-    if (adapter_blocks(m, r, g, -1).count == 0) continue;
-    const std::string target =
-        std::string("lora.targets with \"") + (g == AdapterGroup::kEmbed ? "embed_tokens" : "lm_head") + "\"";
-    if (r.memory.dora)
-      throw usage_error(target + " is not supported with lora.dora = true",
-                        "set lora.dora = false, or train the module whole: lora.modules_to_save");
-  }
-}
-
 /// The rules of the run are valid, train something, and no part of what a trainer computes together.
 void require_supported_rules(const ModelSpec& m, const RunSpec& r) {
   require_valid_adapters(m, r);
-  require_supported_adapters_outside_layers(m, r);
   if (r.trainable.empty()) return;
   require_trainable_modules(m, r);
   if (const std::optional<SplitProduct> split = find_split_product(m, r))

@@ -52,6 +52,10 @@ struct ForwardActs {
   BufferId x_out, hf, rstd_f;
   // u of the adapters outside the layers; kNoBuffer without.
   BufferId embed_lora = kNoBuffer, head_lora = kNoBuffer;
+  // With DoRA: the output of the embedding before the magnitudes, the factors per output, and with dropout
+  // the input of the adapter of the head.
+  BufferId embed_unscaled = kNoBuffer, embed_scale = kNoBuffer, head_scale = kNoBuffer,
+           head_dropped = kNoBuffer;
 };
 
 struct Builder {
@@ -139,9 +143,9 @@ ForwardActs build_forward(Builder& b);
 /// hf, or in training with dropout what that leaves of it for the adapter of the head.
 BufferId dropped_input_of_head(Builder& b, BufferId hf);
 /// Logits of a chunk of tokens and, on a device, the loss of each token; of several TP ranks their
-/// statistics, which are computed here.
+/// statistics, which are computed here; in training with DoRA the logits before the magnitudes.
 struct HeadScratch {
-  BufferId logits = kNoBuffer, losses = kNoBuffer, stats = kNoBuffer;
+  BufferId logits = kNoBuffer, losses = kNoBuffer, stats = kNoBuffer, unscaled = kNoBuffer;
 };
 HeadScratch head_scratch(Builder& b, const ForwardActs& f);
 void build_micro(Builder& b);  // forward, head loss, backward
@@ -172,7 +176,7 @@ void take_rows_of_sum(Builder& b, std::int32_t layer, BufferId sum, BufferId res
 void gather_over_tensor_ranks(Builder& b, BufferId buffer);
 /// The statistics of all TP ranks, from which each computes the loss of the whole vocabulary; kNoBuffer
 /// without.
-BufferId head_stats(Builder& b, const ForwardActs& f, BufferId logits);
+BufferId head_stats(Builder& b, const ForwardActs& f, BufferId logits, BufferId unscaled);
 void sum_gradients_of_whole_tensors(Builder& b);
 /// False on all TP ranks but the first for a parameter that each of them has whole: the norm counts it once.
 bool counts_in_norm(const Program& p, const Param& q);

@@ -4,6 +4,7 @@
 //           of class `sync` to the host per micro-batch.
 //   tied    the device, where the same table is the head, with its gradient. The host looks up tokens in a
 //           copy of the table, which is refreshed after each update: one copy of class `sync` per update.
+//           Also the frozen table of an adapter with DoRA, whose norms the device computes.
 // A frozen table has no gradient and does not change: no copies of class `sync`.
 #include <algorithm>
 #include <span>
@@ -23,7 +24,8 @@ class Hybrid {
   void run() {
     const Param& embed = p_.params.front();  // file order: the table is first
     table_ = embed.weight;
-    if (p_.model.tied)
+    on_device_ = p_.model.tied || has_embedding_magnitudes(p_);
+    if (on_device_)
       add_mirror();
     else
       for (BufferId b : {embed.weight, embed.grad, embed.m, embed.v, embed.master})
@@ -35,7 +37,7 @@ class Hybrid {
       for (std::uint32_t i = s.begin; i < s.end; ++i) {
         transform(s.kind, p_.ops[i], ops);
         // Behind the update of the table, so that the copy overlaps with the updates of other tensors.
-        if (s.kind == SectionKind::kUpdate && p_.model.tied && updates_table(p_.ops[i]))
+        if (s.kind == SectionKind::kUpdate && on_device_ && updates_table(p_.ops[i]))
           ops.push_back(make_op_like(p_.ops[i], OpKind::kCopy, {table_}, {mirror_}, kSyncCopy));
       }
       s.begin = begin, s.end = static_cast<std::uint32_t>(ops.size());
@@ -61,12 +63,12 @@ class Hybrid {
     switch (op.kind) {
       case OpKind::kEmbed:
         if (op[operand::embed::kTable] != table_) break;  // of an adapter
-        if (p_.model.tied && !micro) break;               // eval and generate use the table on the device
-        return host_.replace_embed(op, p_.model.tied ? mirror_ : table_, micro ? kActivationCopy : 0u, out);
+        if (on_device_ && !micro) break;               // eval and generate use the table on the device
+        return host_.replace_embed(op, on_device_ ? mirror_ : table_, micro ? kActivationCopy : 0u, out);
       case OpKind::kHeadLoss:
         return head(op, out);
       case OpKind::kEmbedBwd:
-        if (p_.model.tied || op[operand::embed_bwd::kGradTable] != p_.params.front().grad) break;
+        if (on_device_ || op[operand::embed_bwd::kGradTable] != p_.params.front().grad) break;
         return host_.replace_embed_bwd(op, kSyncCopy, out);
       case OpKind::kGradSquares:
       case OpKind::kAdamW:
@@ -95,14 +97,27 @@ class Hybrid {
     Op forward = op;
     forward.phase = kForward;
     const BufferId u = op[head_loss::kU], b = op[head_loss::kB], grad_b = op[head_loss::kGradB];
-    out.push_back(make_op_like(forward, OpKind::kHeadLogits, {hf, head, u, b}, {logits}));
+    const BufferId scale = op[head_loss::kScale], unscaled = op[head_loss::kUnscaled],
+                   grad_m = op[head_loss::kGradMagnitude], dropped = op[head_loss::kDropped];
+    out.push_back(make_op_like(
+        forward, OpKind::kHeadLogits,
+        {hf, head, u, b, scale, dropped == kNoBuffer ? kNoBuffer : scratch_like(unscaled), dropped},
+        {logits}));
     out.push_back(make_op_like(forward, OpKind::kCopy, {logits}, {host_logits}, kActivationCopy));
     out.push_back(make_op_like(forward, OpKind::kCrossEntropy,
                                {host_logits, host_.targets(), host_.scalars()},
                                {host_logits, host_.scalars()}));
     out.push_back(make_op_like(forward, OpKind::kCopy, {host_logits}, {logits}, kActivationCopy));
-    out.push_back(make_op_like(op, OpKind::kHeadBwd, {logits, hf, head, grad_head, u, b, grad_b},
-                               {hf, grad_head, u, grad_b}, op.flags));
+    out.push_back(make_op_like(op, OpKind::kHeadBwd, 
+                               {logits, hf, head, grad_head, u, b, grad_b, scale, unscaled, grad_m, dropped},
+                               {hf, grad_head, u, grad_b, grad_m, dropped}, op.flags));
+  }
+
+  /// Scratch of another operation, so that neither is live from one to the other.
+  BufferId scratch_like(BufferId b) {
+    Buffer other = p_[b];
+    other.copy = kRecomputedCopy;
+    return host_.add(other);
   }
 
   /// Two micro-batches are in flight, so buffers that are live across the boundary between forward and
@@ -129,6 +144,7 @@ class Hybrid {
   Program& p_;
   HostBuffers host_;
   BufferId table_ = kNoBuffer, mirror_ = kNoBuffer;
+  bool on_device_ = false;  // the table
 };
 
 }  // namespace

@@ -66,7 +66,8 @@ class Streamed {
   void move_to_host(std::size_t i) {
     const Param& q = p_.params[i];
     part_of_[q.weight] = Part::kWeight;
-    const bool table_alone = i == 0 && !p_.model.tied;  // the host looks up tokens; never copied
+    // The host looks up tokens; never copied, but for the norms of DoRA.
+    const bool table_alone = i == 0 && !p_.model.tied && !has_embedding_magnitudes(p_);
     p_.buffers[q.weight].tier = table_alone ? Tier::kHost : Tier::kPinned;
     if (q.grad != kNoBuffer) part_of_[q.grad] = Part::kGrad;
     for (BufferId b : {q.grad, q.m, q.v, q.master})

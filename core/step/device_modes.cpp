@@ -10,6 +10,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/model/adapters.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 
@@ -25,6 +26,10 @@ void apply_mode(Program& p) {
   throw usage_error(
       "trainer \"" + escaped(p.traits.trainer) + "\" returned the unknown mode \"" + escaped(mode) + "\"",
       "supported modes: resident, hybrid, streamed");
+}
+
+bool has_embedding_magnitudes(const Program& p) {
+  return p.run.memory.dora && adapter_blocks(p.model, p.run, AdapterGroup::kEmbed, -1).count > 0;
 }
 
 EmbeddingCopy embedding_copy(const Program& p) {

@@ -92,11 +92,19 @@ inline constexpr In kStats{7};
 inline constexpr In kU{8};             // [M,r] hf A^T, becomes its gradient
 inline constexpr In kB{9};             // [V,r]
 inline constexpr In kGradB{10};        // [V,r] f32, +=
-inline constexpr Out kDHf{0};          // the same buffer as kHf
-inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead, if present
-inline constexpr Out kScalarsOut{2};   // the same buffer as kScalars; 1 without a gradient of the head
-inline constexpr Out kDU{2};           // of a head with an adapter: the same buffer as kU
-inline constexpr Out kGradBOut{3};     // likewise: the same buffer as kGradB
+// With DoRA: the logits are factor * unscaled, with unscaled = hf W^T + scale * u B^T; grad_m += column sums
+// of d logits * unscaled / n. With dropout, as kDora has it: unscaled is that of the dropped input.
+inline constexpr In kScale{11};              // f32[2,V] of kDoraScale
+inline constexpr In kUnscaled{12};           // [C,V] scratch
+inline constexpr In kGradMagnitude{13};      // [V] f32, +=
+inline constexpr In kDropped{14};            // [M,H] with dropout only; becomes its gradient without A
+inline constexpr Out kDHf{0};                // the same buffer as kHf
+inline constexpr Out kGradHeadOut{1};        // the same buffer as kGradHead, if present
+inline constexpr Out kScalarsOut{2};         // the same buffer as kScalars; 1 without a gradient of the head
+inline constexpr Out kDU{2};                 // of a head with an adapter: the same buffer as kU
+inline constexpr Out kGradBOut{3};           // likewise: the same buffer as kGradB
+inline constexpr Out kGradMagnitudeOut{4};   // with DoRA: the same buffer as kGradMagnitude
+inline constexpr Out kDDropped{5};           // with dropout: the same buffer as kDropped
 }  // namespace head_loss
 
 /// Logits and loss, a chunk of C tokens at a time.
@@ -110,6 +118,7 @@ inline constexpr In kLosses{5};       // [C] f32 scratch; on a device only
 inline constexpr In kStats{6};        // as kHeadLoss
 inline constexpr In kU{7};            // likewise
 inline constexpr In kB{8};            // likewise
+inline constexpr In kScale{9};        // likewise; the logits are scaled in place
 inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
 }  // namespace head_eval
 
@@ -122,6 +131,9 @@ inline constexpr In kTargets{2};  // [M] i32
 inline constexpr In kLogits{3};   // [C,V] scratch
 inline constexpr In kU{4};        // as kHeadLoss
 inline constexpr In kB{5};        // likewise
+inline constexpr In kScale{6};    // likewise
+inline constexpr In kUnscaled{7};  // likewise; with dropout only, as kDropped
+inline constexpr In kDropped{8};   // [M,H]
 inline constexpr Out kStats{0};   // f32[T*M,3], rows of this rank: those from (its number) * M on
 }  // namespace head_stats
 
@@ -131,6 +143,9 @@ inline constexpr In kHf{0};       // [M,H]
 inline constexpr In kHead{1};     // [V,H] weight
 inline constexpr In kU{2};        // as kHeadLoss
 inline constexpr In kB{3};        // likewise
+inline constexpr In kScale{4};    // likewise
+inline constexpr In kUnscaled{5};  // [C,V] scratch; with dropout only, as kDropped
+inline constexpr In kDropped{6};   // [M,H]
 inline constexpr Out kLogits{0};  // [M,V of all TP ranks]
 }  // namespace head_logits
 
@@ -293,10 +308,17 @@ inline constexpr In kGradHead{3};      // [V,H] f32, +=; absent if the head is f
 inline constexpr In kU{4};             // as kHeadLoss
 inline constexpr In kB{5};             // likewise
 inline constexpr In kGradB{6};         // likewise
-inline constexpr Out kDHf{0};          // the same buffer as kHf
-inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead, if present
-inline constexpr Out kDU{1};           // of a head with an adapter: the same buffer as kU
-inline constexpr Out kGradBOut{2};     // likewise: the same buffer as kGradB
+// With DoRA: unscaled is computed again, a chunk of C rows at a time.
+inline constexpr In kScale{7};              // as kHeadLoss
+inline constexpr In kUnscaled{8};           // likewise
+inline constexpr In kGradMagnitude{9};      // likewise
+inline constexpr In kDropped{10};           // likewise
+inline constexpr Out kDHf{0};               // the same buffer as kHf
+inline constexpr Out kGradHeadOut{1};       // the same buffer as kGradHead, if present
+inline constexpr Out kDU{1};                // of a head with an adapter: the same buffer as kU
+inline constexpr Out kGradBOut{2};          // likewise: the same buffer as kGradB
+inline constexpr Out kGradMagnitudeOut{3};  // with DoRA: the same buffer as kGradMagnitude
+inline constexpr Out kDDropped{4};          // with dropout: the same buffer as kDropped
 }  // namespace head_bwd
 
 /// grad += part; overwritten on its first write. If kGrad is a shard (Buffer::whole) and kPart is not, the
@@ -348,7 +370,7 @@ inline constexpr Out kMatrix{0};    // [n,k] the value of every element
 
 /// Per output of a product, with v = W + lora_scale * B A and the norm n of its row of v: factor = m / n, and
 /// 1 / n for the gradient of m. Outputs without an adapter: 1, and 0. A row of zeros has no direction: both
-/// are 0.
+/// are 0. Of an embedding the outputs are the columns: W is [k,outputs] and A [k,r].
 namespace dora_scale {
 inline constexpr In kWeight{0};     // [outputs,k] W
 inline constexpr In kA{1};          // [n*r,k], as kLoraB for n and r
@@ -358,7 +380,7 @@ inline constexpr Out kScale{0};     // f32[2,outputs]: factors, then 1 / n
 }  // namespace dora_scale
 
 /// Squared norms of the rows of this TP rank's columns of W + lora_scale * B A, of a product whose inputs the
-/// TP ranks divide. Such a product has one matrix, which has an adapter.
+/// TP ranks divide. Such a product has one matrix, which has an adapter. Of an embedding as kDoraScale.
 namespace dora_squares {
 inline constexpr In kWeight{0};    // [outputs,k] W
 inline constexpr In kA{1};         // [r,k]
@@ -572,6 +594,30 @@ constexpr In b(OpKind k) {
                                    : head_logits::kB;
 }
 constexpr In grad_b(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kGradB : head_bwd::kGradB; }
+/// The factors of DoRA; absent without.
+constexpr In scale(OpKind k) {
+  return k == OpKind::kHeadLoss    ? head_loss::kScale
+         : k == OpKind::kHeadEval  ? head_eval::kScale
+         : k == OpKind::kHeadBwd   ? head_bwd::kScale
+         : k == OpKind::kHeadStats ? head_stats::kScale
+                                   : head_logits::kScale;
+}
+/// Not of kHeadEval.
+constexpr In unscaled(OpKind k) {
+  return k == OpKind::kHeadLoss    ? head_loss::kUnscaled
+         : k == OpKind::kHeadBwd   ? head_bwd::kUnscaled
+         : k == OpKind::kHeadStats ? head_stats::kUnscaled
+                                   : head_logits::kUnscaled;
+}
+constexpr In dropped(OpKind k) {
+  return k == OpKind::kHeadLoss    ? head_loss::kDropped
+         : k == OpKind::kHeadBwd   ? head_bwd::kDropped
+         : k == OpKind::kHeadStats ? head_stats::kDropped
+                                   : head_logits::kDropped;
+}
+constexpr In grad_magnitude(OpKind k) {
+  return k == OpKind::kHeadLoss ? head_loss::kGradMagnitude : head_bwd::kGradMagnitude;
+}
 }  // namespace head
 
 }  // namespace trainhost::step::operand

@@ -31,11 +31,12 @@ constexpr OpInfo kOps[] = {
     {"rope", 2, bits({rope::kQkv}), 0},
     {"attention", 3, 0, bits({attention::kScratch})},
     {"swiglu", 1, 0, 0},
-    {"head_loss", 11,
-     bits({head_loss::kHf, head_loss::kGradHead, head_loss::kScalars, head_loss::kU, head_loss::kGradB}),
-     bits({head_loss::kLogits, head_loss::kLosses})},
-    {"head_eval", 9, bits({head_eval::kScalars}), bits({head_eval::kLogits, head_eval::kLosses})},
-    {"head_logits", 4, 0, 0},
+    {"head_loss", 15,
+     bits({head_loss::kHf, head_loss::kGradHead, head_loss::kScalars, head_loss::kU, head_loss::kGradB,
+           head_loss::kGradMagnitude, head_loss::kDropped}),
+     bits({head_loss::kLogits, head_loss::kLosses, head_loss::kUnscaled})},
+    {"head_eval", 10, bits({head_eval::kScalars}), bits({head_eval::kLogits, head_eval::kLosses})},
+    {"head_logits", 7, 0, bits({head_logits::kUnscaled})},
     {"rms_norm_bwd", 7, bits({rms_norm_bwd::kDxIn, rms_norm_bwd::kGradWeight}),
      bits({rms_norm_bwd::kPartials})},
     {"linear_dx", 2, 0, 0},
@@ -55,7 +56,10 @@ constexpr OpInfo kOps[] = {
     {"copy", 1, 0, 0},
     {"hold", 2, 0, 0},
     {"cross_entropy", 3, bits({cross_entropy::kLogits, cross_entropy::kScalars}), 0},
-    {"head_bwd", 7, bits({head_bwd::kHf, head_bwd::kGradHead, head_bwd::kU, head_bwd::kGradB}), 0},
+    {"head_bwd", 11,
+     bits({head_bwd::kHf, head_bwd::kGradHead, head_bwd::kU, head_bwd::kGradB, head_bwd::kGradMagnitude,
+           head_bwd::kDropped}),
+     bits({head_bwd::kUnscaled})},
     {"add_grad", 2, bits({add_grad::kGrad}), 0},
     {"lora_b", 3, bits({lora_b::kY}), 0},
     {"lora_b_dx", 2, 0, 0},
@@ -77,7 +81,7 @@ constexpr OpInfo kOps[] = {
     {"all_gather", 3, bits({all_gather::kBuffer}), 0},
     {"wait", 1, bits({wait::kBuffer}), 0},
     {"sum_scalars", 2, bits({sum_scalars::kScalars}), 0},
-    {"head_stats", 6, 0, bits({head_stats::kLogits})},
+    {"head_stats", 9, 0, bits({head_stats::kLogits, head_stats::kUnscaled})},
     {"take_rows", 2, 0, 0},
     {"dora_squares", 3, 0, 0},
     {"dora_factors", 2, 0, 0},
@@ -155,8 +159,7 @@ std::string op_label(const Program& p, const Op& op) {
 AdapterBlocks lora_blocks(const Program& p, BufferId b) {
   for (std::uint32_t g = 0; g < kAllAdapterGroups; ++g)
     if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad ||
-        (g < kAdapterGroups &&
-         (p[b].role == role::kMagnitude[g].weight || p[b].role == role::kMagnitude[g].grad)))
+        p[b].role == role::kMagnitude[g].weight || p[b].role == role::kMagnitude[g].grad)
       return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g), p[b].layer);
   assert(false && "the buffer is B or the magnitudes of adapters, or their gradient");
   return {};
@@ -168,7 +171,8 @@ std::uint32_t dropout_product(const Program& p, const Op& op) {
   for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
     if (of == (forward ? role::kDropped[g] : role::kDDropped[g]))
       return adapted_product_number(p.model, static_cast<AdapterGroup>(g), op.layer);
-  if (of == (forward ? role::kHeadDropped : role::kDHeadDropped))
+  // With DoRA the gradient is in the buffer of the dropped input.
+  if (of == role::kHeadDropped || of == role::kDHeadDropped)
     return adapted_product_number(p.model, AdapterGroup::kHead, -1);
   assert(false && "the buffer is a dropped input of adapters, or its gradient");
   return 0;

@@ -139,7 +139,7 @@ enum OpFlag : std::uint32_t {
   kAmongTensorRanks = 256,  // collectives: among the TP ranks; without it among the DP ranks
 };
 
-inline constexpr int kMaxOperands = 11, kMaxOutputs = 5;
+inline constexpr int kMaxOperands = 15, kMaxOutputs = 7;
 
 /// An operand slot: index into Op::in or Op::out. operands.hpp names the slots of every operation.
 struct In {

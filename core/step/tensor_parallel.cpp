@@ -69,12 +69,14 @@ void gather_over_tensor_ranks(Builder& b, BufferId buffer) {
   wait_for_tensor_ranks(b, -1, buffer);
 }
 
-BufferId head_stats(Builder& b, const ForwardActs& f, BufferId logits) {
+BufferId head_stats(Builder& b, const ForwardActs& f, BufferId logits, BufferId unscaled) {
   if (!b.has_tensor_ranks()) return kNoBuffer;
   const BufferId stats =
       b.add(role::kHeadStats, -1, Component::kCommunication, checked_mul(b.rows, b.p.run.parallel.tensor), 3);
   b.op(OpKind::kHeadStats, -1,
-       {f.hf, b.weights.head.w, b.targets, logits, f.head_lora, b.weights.head_adapter.b.w}, {stats});
+       {f.hf, b.weights.head.w, b.targets, logits, f.head_lora, b.weights.head_adapter.b.w, f.head_scale,
+        f.head_dropped == kNoBuffer ? kNoBuffer : unscaled, f.head_dropped},
+       {stats});
   gather_over_tensor_ranks(b, stats);
   return stats;
 }

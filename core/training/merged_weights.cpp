@@ -84,19 +84,23 @@ std::vector<AdaptedMatrix> possible_matrices(const ModelSpec& m, const runfile::
   for (TensorInfo& t : adapter_tensors(m, every))
     by_weight[adapted_weight(t)].factors.push_back(std::move(t));
   const std::string embedding = "model.embed_tokens", head = "lm_head";
+  const auto add_magnitudes = [&](AdaptedMatrix& x, const std::string& module, TensorRole role,
+                                  std::uint64_t outputs) {
+    if (!config.dora) return;
+    x.factors.push_back(
+        matrix_of_file(module + ".lora_magnitude_vector", role, AdapterPart::kMagnitude, outputs, 1));
+    x.factors.back().rank = 1;
+  };
   // PEFT swaps the names of the factors of an embedding.
   AdaptedMatrix& e = by_weight[embedding + ".weight"];
   e.factors = {
       matrix_of_file(embedding + ".lora_embedding_A", TensorRole::kEmbed, AdapterPart::kA, 0, m.vocab),
       matrix_of_file(embedding + ".lora_embedding_B", TensorRole::kEmbed, AdapterPart::kB, m.hidden, 0)};
+  add_magnitudes(e, embedding, TensorRole::kEmbed, m.hidden);
   AdaptedMatrix of_head;
   of_head.factors = {matrix_of_file(head + ".lora_A.weight", TensorRole::kHead, AdapterPart::kA, 0, m.hidden),
                      matrix_of_file(head + ".lora_B.weight", TensorRole::kHead, AdapterPart::kB, m.vocab, 0)};
-  if (config.dora) {
-    of_head.factors.push_back(matrix_of_file(head + ".lora_magnitude_vector", TensorRole::kHead,
-                                             AdapterPart::kMagnitude, m.vocab, 1));
-    of_head.factors.back().rank = 1;
-  }
+  add_magnitudes(of_head, head, TensorRole::kHead, m.vocab);
   by_weight[head + ".weight"] = std::move(of_head);
 
   std::vector<AdaptedMatrix> out;
@@ -141,9 +145,6 @@ void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
     // Embedding and head differ once one of them has changed.
     if (model_.tied && (role == TensorRole::kEmbed || role == TensorRole::kHead) && !config.tied)
       model_.tied = false, infos_ = tensors(model_);
-    if (role == TensorRole::kEmbed && config.dora)
-      throw usage_error("the adapter has magnitudes of the embedding, which trainhost does not apply",
-                        "merge it with PEFT: merge_and_unload()");
     all.insert(all.end(), m.factors.begin(), m.factors.end());
   }
   for (const checkpoint::TensorEntry& e : present)
@@ -172,6 +173,7 @@ void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
     f.scale = m.scale;
     f.a = read_tensor(adapter_, m.factors[0]), f.b = read_tensor(adapter_, m.factors[1]);
     if (m.factors.size() > 2) f.magnitude = read_tensor(adapter_, m.factors[2]);
+    f.by_columns = embedding;
     if (!embedding) continue;
     // W^T + scale * B A: with A and B exchanged and transposed that is the change of W.
     std::swap(f.a, f.b);
@@ -190,16 +192,17 @@ AdapterProduct MergedWeights::change_of(const Factors& f, const TensorInfo& w) c
   return {f.a.data(), f.b.data(), f.b.size() / w.dim[0], w.dim[1], f.scale};
 }
 
-/// The factor of each row of W + scale * B A: with DoRA its magnitude divided by its norm. Reads W.
-std::vector<double> MergedWeights::factors_of_rows(const Factors& f, const TensorInfo& w,
-                                                   std::span<float> scratch) {
-  if (f.magnitude.empty()) return std::vector<double>(w.dim[0], 1.0);
-  std::vector<double> squares(w.dim[0]);
+/// The factor of each output of W + scale * B A, a row, or of the embedding a column: with DoRA its magnitude
+/// divided by its norm. Reads W.
+std::vector<double> MergedWeights::factors_of_outputs(const Factors& f, const TensorInfo& w,
+                                                      std::span<float> scratch) {
+  std::vector<double> squares(w.dim[f.by_columns ? 1 : 0], 0.0);
+  if (f.magnitude.empty()) return std::vector<double>(squares.size(), 1.0);
   weights_.stream(source_of(w), scratch, [&](std::uint64_t first, std::span<const float> values) {
     change_of(f, w).for_elements(first, values.size(),
                                  [&](std::uint64_t i, std::uint64_t row, double product) {
                                    const double x = values[i] + product;
-                                   squares[row] += x * x;
+                                   squares[f.by_columns ? (first + i) % w.dim[1] : row] += x * x;
                                  });
   });
   // A row of zeros stays one, as in training (core/step/operands.hpp, dora_scale).
@@ -235,13 +238,14 @@ void MergedWeights::stream(std::span<float> scratch, const Sink& sink) {
     const auto f = factors_.find(t.name);
     const bool adapted = f != factors_.end();
     const std::vector<double> factors =
-        adapted ? factors_of_rows(f->second, t, scratch) : std::vector<double>();
+        adapted ? factors_of_outputs(f->second, t, scratch) : std::vector<double>();
     weights_.stream(source_of(t), scratch, [&](std::uint64_t first, std::span<const float> values) {
       piece.assign(values.begin(), values.end());
       if (adapted)
         change_of(f->second, t)
             .for_elements(first, values.size(), [&](std::uint64_t i, std::uint64_t row, double product) {
-              piece[i] = static_cast<float>((values[i] + product) * factors[row]);
+              const std::uint64_t output = f->second.by_columns ? (first + i) % t.dim[1] : row;
+              piece[i] = static_cast<float>((values[i] + product) * factors[output]);
             });
       sink(t, first, piece);
     });

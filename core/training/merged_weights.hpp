@@ -46,12 +46,13 @@ class MergedWeights {
   struct Factors {
     std::vector<float> a, b, magnitude;
     double scale = 0;
+    bool by_columns = false;  // of the embedding: its outputs are the columns of the table
   };
   void read_factors(const runfile::AdapterConfig& config);
   /// The tensor of the model from which a tensor of the merged model is computed.
   const TensorInfo& source_of(const TensorInfo& t) const;
   AdapterProduct change_of(const Factors& f, const TensorInfo& w) const;
-  std::vector<double> factors_of_rows(const Factors& f, const TensorInfo& w, std::span<float> scratch);
+  std::vector<double> factors_of_outputs(const Factors& f, const TensorInfo& w, std::span<float> scratch);
 
   std::filesystem::path folder_;
   ModelSpec model_;

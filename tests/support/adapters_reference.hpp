@@ -85,6 +85,9 @@ struct AdaptedMatrix {
   // Of the embedding, whose rows are W + scale * A^T B^T: b is A, which is stored as a table, and a is B
   // transposed.
   bool table = false;
+  /// Magnitudes belong to rows, of the embedding to columns.
+  std::size_t magnitudes() const { return table ? inputs : outputs; }
+  std::size_t magnitude_of(std::size_t o, std::size_t i) const { return table ? i : o; }
   /// Index in a of the element [k, i] of the factor [rank, inputs].
   std::size_t index(std::size_t k, std::size_t i) const { return table ? i * rank + k : k * inputs + i; }
 };
@@ -125,18 +128,18 @@ inline Weights with_products(const ModelSpec& m, const RunSpec& r, Weights w, co
   return w;
 }
 
-/// The norms of the rows of with_products(), by the name of the magnitudes.
+/// The norms of the rows of with_products(), of the embedding of its columns, by the name of the magnitudes.
 inline Weights norms_of_rows(const ModelSpec& m, const RunSpec& r, const Weights& base,
                              const Weights& adapters) {
   const Weights w = with_products(m, r, base, adapters);
   Weights out;
   for (const AdaptedMatrix& x : adapted(m, r)) {
     Vec& norms = out[x.magnitude];
-    norms.resize(x.outputs);
-    for (std::size_t o = 0; o < x.outputs; ++o) {
-      for (std::size_t i = 0; i < x.inputs; ++i) norms[o] += std::pow(w.at(x.weight)[o * x.inputs + i], 2);
-      norms[o] = std::sqrt(norms[o]);
-    }
+    norms.resize(x.magnitudes());
+    for (std::size_t o = 0; o < x.outputs; ++o)
+      for (std::size_t i = 0; i < x.inputs; ++i)
+        norms[x.magnitude_of(o, i)] += std::pow(w.at(x.weight)[o * x.inputs + i], 2);
+    for (double& n : norms) n = std::sqrt(n);
   }
   return out;
 }
@@ -147,8 +150,10 @@ inline Weights merged(const ModelSpec& m, const RunSpec& r, const Weights& base,
   const Weights norms = norms_of_rows(m, r, base, adapters);
   for (const AdaptedMatrix& x : adapted(m, r))
     for (std::size_t o = 0; o < x.outputs; ++o)
-      for (std::size_t i = 0; i < x.inputs; ++i)
-        w[x.weight][o * x.inputs + i] *= adapters.at(x.magnitude)[o] / norms.at(x.magnitude)[o];
+      for (std::size_t i = 0; i < x.inputs; ++i) {
+        const std::size_t n = x.magnitude_of(o, i);
+        w[x.weight][o * x.inputs + i] *= adapters.at(x.magnitude)[n] / norms.at(x.magnitude)[n];
+      }
   return w;
 }
 
@@ -160,13 +165,14 @@ inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Wei
   for (const AdaptedMatrix& x : adapted(m, r)) {
     Vec &da = out[x.a], &db = out[x.b];
     da.resize(x.rank * x.inputs), db.resize(x.outputs * x.rank);
-    if (r.memory.dora) out[x.magnitude].resize(x.outputs);
+    if (r.memory.dora) out[x.magnitude].resize(x.magnitudes());
     for (std::size_t o = 0; o < x.outputs; ++o) {
-      const double norm = norms.at(x.magnitude)[o],
-                   factor = r.memory.dora ? adapters.at(x.magnitude)[o] / norm : 1.0;
       for (std::size_t i = 0; i < x.inputs; ++i) {
+        const std::size_t n = x.magnitude_of(o, i);
+        const double norm = norms.at(x.magnitude)[n],
+                     factor = r.memory.dora ? adapters.at(x.magnitude)[n] / norm : 1.0;
         const double of_row = dw.at(x.weight)[o * x.inputs + i];
-        if (r.memory.dora) out[x.magnitude][o] += of_row * sums.at(x.weight)[o * x.inputs + i] / norm;
+        if (r.memory.dora) out[x.magnitude][n] += of_row * sums.at(x.weight)[o * x.inputs + i] / norm;
         for (std::size_t k = 0; k < x.rank; ++k) {
           const double d = x.scale * factor * of_row;
           da[x.index(k, i)] += d * adapters.at(x.b)[o * x.rank + k];

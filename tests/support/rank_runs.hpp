@@ -34,6 +34,7 @@ struct RankCase {
   bool sequence = false;  // sequence parallelism
   double dropout = 0;
   bool one_micro_batch = false;  // of each rank; else two or three
+  std::uint32_t targets = 0x7f;  // of adapters
 };
 inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
   return o << c.model.what << ", " << c.ranks << " x " << c.tensor << " ranks, ZeRO " << c.zero
@@ -41,7 +42,7 @@ inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
            << (c.mode == RunMode::kLora    ? ", LoRA"
                : c.mode == RunMode::kQlora ? ", QLoRA"
                                            : "")
-           << (c.dora ? ", DoRA" : "") << (c.dropout > 0 ? ", dropout" : "")
+           << (c.targets != 0x7f ? ", outside layers" : "") << (c.dora ? ", DoRA" : "") << (c.dropout > 0 ? ", dropout" : "")
            << (c.sequence ? ", sequence parallelism" : "") << (c.one_micro_batch ? ", one micro-batch" : "");
 }
 
@@ -75,7 +76,7 @@ inline RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank
   r.recompute = c.recompute, r.optimizer = c.optimizer;
   r.mode = c.mode;
   if (c.mode != RunMode::kFull)
-    r.lora_rank = 2, r.lora_targets = 0x7f, r.lora_alpha = 4, r.memory.dora = c.dora,
+    r.lora_rank = 2, r.lora_targets = c.targets, r.lora_alpha = 4, r.memory.dora = c.dora,
     r.memory.lora_dropout = c.dropout;
   if (c.bf16) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
   if (ranks == 0) return r;

@@ -8,6 +8,7 @@
 #include "core/base/bf16.hpp"
 #include "core/model/adapters.hpp"
 #include "core/step/operands.hpp"
+#include "plugins/cpu/engine/dora_product.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 
 namespace trainhost::cpu {
@@ -16,11 +17,30 @@ using namespace step::operand;
 
 namespace {
 
-constexpr std::uint64_t kRows = 64;      // of a task of run_dora_scale()
+constexpr std::uint64_t kRows = 64;      // of a task of run_dora_scale(), or columns of an embedding
 constexpr std::uint64_t kColumns = 256;  // of a task of run_dora_bwd()
 
 std::uint32_t tasks_of(std::uint64_t whole, std::uint64_t each) {
   return static_cast<std::uint32_t>((whole + each - 1) / each);
+}
+
+/// Squared norms of the columns of the table W + scale * A B^T of an embedding, W [k, outputs] and A [k, rank].
+/// f(output, squared norm) is called for every column, on the threads. The shared workspace has B transposed.
+template <class T, class F>
+void for_column_squares(OpContext& ctx, const AdapterBlocks& blocks, const T* w, const T* a, const T* b,
+                        F&& f) {
+  const std::uint64_t outputs = blocks.width, rank = blocks.rank;
+  // As large as a packed block of B (lora_floats()).
+  T* const factors = reinterpret_cast<T*>(ctx.shared_workspace());
+  for (std::uint64_t o = 0; o < outputs; ++o)
+    for (std::uint64_t q = 0; q < rank; ++q) factors[q * outputs + o] = b[o * rank + q];
+  ctx.pool.run(tasks_of(outputs, kRows), [&](std::uint32_t i, std::uint32_t) {
+    const std::uint64_t first = i * kRows, columns = std::min(kRows, outputs - first);
+    std::array<double, kRows> squares;
+    ctx.rows<T>().adapted_column_squares(blocks.inputs, columns, rank, outputs, w + first, a, factors + first,
+                                         static_cast<float>(blocks.scale), squares.data());
+    for (std::uint64_t c = 0; c < columns; ++c) f(first + c, squares[c]);
+  });
 }
 
 /// Squared norms of the rows of W + scale * B A, of the outputs [first, first + rows) of a block.
@@ -37,6 +57,9 @@ struct AdaptedRows {
   void for_squares_of(OpContext& ctx, F& f) const {
     const std::uint64_t k = blocks.inputs, rank = blocks.rank;
     const T *weight = ctx.at<T>(w), *left = ctx.at<T>(b), *right = ctx.at<T>(a);
+    if (blocks.transposed)
+      return for_column_squares(ctx, blocks, weight, right, left,
+                                [&](std::uint64_t output, double squares) { f(output, output, squares); });
     for (const AdapterBlock& block : blocks.all())
       ctx.pool.run(tasks_of(block.outputs, kRows), [&](std::uint32_t i, std::uint32_t) {
         const std::uint64_t first = i * kRows, rows = std::min(kRows, block.outputs - first);
@@ -65,34 +88,44 @@ float magnitude_of(OpContext& ctx, step::BufferId magnitude, std::uint64_t i) {
 
 template <class T>
 void dora_rows(OpContext& ctx, const step::Op& op) {
-  const std::uint64_t cols = ctx.buffer(op[dora::kUnscaled]).cols;
-  const float* factor = ctx.f32(op[dora::kScale]);
-  const T *x = ctx.at<T>(op[dora::kUnscaled]), *bias = ctx.at<T>(op[dora::kBias]),
-          *residual = ctx.at<T>(op[dora::kResidual]);
-  T* y = ctx.at<T>(op[dora::kY]);
   const bool added = op[dora::kAdded] != step::kNoBuffer;
-  if (added) residual = y;
-  ctx.over_rows(ctx.step.rows, cols, [&](std::uint64_t first, std::uint64_t rows) {
-    ctx.rows<T>().dora(rows, cols, x + first * cols, factor, added ? 1.0f : 0.0f, bias,
-                       residual ? residual + first * cols : nullptr, y + first * cols);
+  T* y = ctx.at<T>(op[dora::kY]);
+  multiply_by_factors<T>(ctx, ctx.step.rows, ctx.buffer(op[dora::kUnscaled]).cols,
+                         ctx.at<T>(op[dora::kUnscaled]), ctx.f32(op[dora::kScale]), added ? 1.0f : 0.0f,
+                         ctx.at<T>(op[dora::kBias]), added ? y : ctx.at<T>(op[dora::kResidual]), y);
+}
+
+template <class T>
+void dora_bwd_rows(OpContext& ctx, const step::Op& op) {
+  const bool drops = op.outs > dora_bwd::kDProduct.slot;
+  magnitude_gradient<T>(ctx, step::lora_blocks(ctx.program, op[dora_bwd::kGradMagnitude]), ctx.step.rows,
+                        ctx.at<T>(op[dora_bwd::kDy]), ctx.f32(op[dora_bwd::kScale]), ctx.overwrite(op),
+                        ctx.at<T>(op[dora_bwd::kUnscaled]),
+                        drops ? ctx.at<T>(op[dora_bwd::kDProduct]) : nullptr,
+                        ctx.f32(op[dora_bwd::kGradMagnitude]));
+}
+
+}  // namespace
+
+template <class T>
+void multiply_by_factors(OpContext& ctx, std::uint64_t m, std::uint64_t outputs, const T* x,
+                         const float* factor, float less, const T* bias, const T* residual, T* y) {
+  ctx.over_rows(m, outputs, [&](std::uint64_t first, std::uint64_t rows) {
+    ctx.rows<T>().dora(rows, outputs, x + first * outputs, factor, less, bias,
+                       residual ? residual + first * outputs : nullptr, y + first * outputs);
   });
 }
 
 // A task has columns of all rows, so the sums of a magnitude's gradient need no partial results.
 template <class T>
-void dora_bwd_columns(OpContext& ctx, const step::Op& op) {
-  const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_bwd::kGradMagnitude]);
+void magnitude_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::uint64_t m, const T* dy,
+                        const float* scale, bool overwrite, T* x, T* product, float* grad) {
   const std::uint64_t width = blocks.width;
-  const T* dy = ctx.at<T>(op[dora_bwd::kDy]);
-  const float *factor = ctx.f32(op[dora_bwd::kScale]), *inverse = factor + width;
-  T* x = ctx.at<T>(op[dora_bwd::kUnscaled]);
-  float* grad = ctx.f32(op[dora_bwd::kGradMagnitude]);
-  const bool drops = op.outs > dora_bwd::kDProduct.slot, overwrite = ctx.overwrite(op);
-  T* product = drops ? ctx.at<T>(op[dora_bwd::kDProduct]) : nullptr;
+  const float *factor = scale, *inverse = scale + width;
   ctx.pool.run(tasks_of(width, kColumns), [&](std::uint32_t i, std::uint32_t) {
     const std::uint64_t first = i * kColumns, last = std::min(width, first + kColumns);
     std::array<float, kColumns> sums{};
-    ctx.rows<T>().dora_bwd(ctx.step.rows, last - first, width, dy + first, x + first, factor + first,
+    ctx.rows<T>().dora_bwd(m, last - first, width, dy + first, x + first, factor + first,
                            product ? product + first : nullptr, sums.data());
     for (const AdapterBlock& b : blocks.all()) {
       const std::uint64_t end = std::min(last, b.output_column + b.outputs);
@@ -104,7 +137,14 @@ void dora_bwd_columns(OpContext& ctx, const step::Op& op) {
   });
 }
 
-}  // namespace
+#define TRAINHOST_DORA(T)                                                                                    \
+  template void multiply_by_factors<T>(OpContext&, std::uint64_t, std::uint64_t, const T*, const float*,     \
+                                       float, const T*, const T*, T*);                                       \
+  template void magnitude_gradient<T>(OpContext&, const AdapterBlocks&, std::uint64_t, const T*,             \
+                                      const float*, bool, T*, T*, float*);
+TRAINHOST_DORA(float)
+TRAINHOST_DORA(Bf16)
+#undef TRAINHOST_DORA
 
 void run_dora_scale(OpContext& ctx, const step::Op& op) {
   const AdapterBlocks blocks = step::lora_blocks(ctx.program, op[dora_scale::kMagnitude]);
@@ -139,7 +179,7 @@ void run_dora(OpContext& ctx, const step::Op& op) {
 }
 
 void run_dora_bwd(OpContext& ctx, const step::Op& op) {
-  ctx.by_storage([&](auto stored) { dora_bwd_columns<decltype(stored)>(ctx, op); });
+  ctx.by_storage([&](auto stored) { dora_bwd_rows<decltype(stored)>(ctx, op); });
 }
 
 }  // namespace trainhost::cpu

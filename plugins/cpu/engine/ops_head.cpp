@@ -6,6 +6,7 @@
 
 #include "core/base/bf16.hpp"
 #include "core/step/operands.hpp"
+#include "plugins/cpu/engine/dora_product.hpp"
 #include "plugins/cpu/engine/lora_product.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
@@ -35,6 +36,11 @@ struct Head {
   T* u;
   const T* b;
   float* grad_b;
+  // Its DoRA, if scale is not null: factors and 1 / n of the logits; the logits before the magnitudes, which
+  // become their gradient; the input of the adapter after dropout, which becomes its gradient.
+  const float* scale;
+  T *unscaled, *dropped;
+  float* grad_magnitude;
 
   /// The target of a token in the part of this rank; negative if another rank has it, or if it is not
   /// counted.
@@ -80,31 +86,48 @@ double loss_of_parts(const RowKernels<T>& kernels, const Head<T>& c, std::uint64
   return std::log(total) + (static_cast<double>(top) - at_target);
 }
 
-// logits[rows, V] = hf[first.., H] w^T
-void chunk_logits(OpContext& ctx, const Head<Bf16>& c, std::uint64_t first, std::uint64_t rows) {
-  bf16_product(ctx, rows, c.v, c.h, {c.hf + first * c.h, c.h, false}, {c.w, c.h, false}, {c.logits, c.v});
+// to[rows, V] = x[first.., H] w^T
+void product_of_chunk(OpContext& ctx, const Head<Bf16>& c, const Bf16* x, std::uint64_t first,
+                      std::uint64_t rows, Bf16* to) {
+  bf16_product(ctx, rows, c.v, c.h, {x + first * c.h, c.h, false}, {c.w, c.h, false}, {to, c.v});
 }
-void chunk_logits(OpContext& ctx, const Head<float>& c, std::uint64_t first, std::uint64_t rows) {
-  product_with_weight(ctx, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, {}, c.logits);
+void product_of_chunk(OpContext& ctx, const Head<float>& c, const float* x, std::uint64_t first,
+                      std::uint64_t rows, float* to) {
+  product_with_weight(ctx, Right::kTransposed, rows, c.v, c.h, x + first * c.h, c.w, {}, to);
 }
 
-/// logits += scale * u B^T of the adapter.
+/// The same, and + scale * u B^T of the adapter.
 template <class T>
-void add_adapter(OpContext& ctx, const Head<T>& c, std::uint64_t first, std::uint64_t rows) {
+void adapted_chunk(OpContext& ctx, const Head<T>& c, const T* x, std::uint64_t first, std::uint64_t rows,
+                   T* to) {
+  product_of_chunk(ctx, c, x, first, rows, to);
   if (!c.blocks.count) return;
   const T* u = c.u + first * c.blocks.inner();
-  add_lora_b(ctx, c.blocks, rows, u, c.b, c.logits);
+  add_lora_b(ctx, c.blocks, rows, u, c.b, to);
 }
 
-/// Gradients of B and of u from those of a chunk of logits.
+/// The logits of rows from `first` on.
+template <class T>
+void chunk_logits(OpContext& ctx, const Head<T>& c, std::uint64_t first, std::uint64_t rows) {
+  const T* none = nullptr;
+  if (c.dropped) {
+    adapted_chunk<T>(ctx, c, c.hf, first, rows, c.logits);
+    adapted_chunk<T>(ctx, c, c.dropped, first, rows, c.unscaled);
+    return multiply_by_factors<T>(ctx, rows, c.v, c.unscaled, c.scale, 1.0f, none, c.logits, c.logits);
+  }
+  T* const sum = c.unscaled ? c.unscaled : c.logits;
+  adapted_chunk<T>(ctx, c, c.hf, first, rows, sum);
+  if (c.scale) multiply_by_factors<T>(ctx, rows, c.v, sum, c.scale, 0.0f, none, none, c.logits);
+}
+
+/// Gradients of B and of u from those of the sum to which the adapter has added.
 template <class T>
 void adapter_gradients(OpContext& ctx, const Head<T>& c, std::uint64_t first, std::uint64_t rows,
-                       bool overwrite) {
+                       const T* d_sum, bool overwrite) {
   if (!c.blocks.count) return;
   T* u = c.u + first * c.blocks.inner();
-  const T* d_logits = c.logits;
-  lora_b_weight_gradient(ctx, c.blocks, rows, d_logits, static_cast<const T*>(u), overwrite, c.grad_b);
-  lora_b_input_gradient(ctx, c.blocks, rows, d_logits, c.b, u);
+  lora_b_weight_gradient(ctx, c.blocks, rows, d_sum, static_cast<const T*>(u), overwrite, c.grad_b);
+  lora_b_input_gradient(ctx, c.blocks, rows, d_sum, c.b, u);
 }
 
 template <class T>
@@ -141,8 +164,18 @@ void chunk_gradients(OpContext& ctx, const Head<T>& c, std::uint64_t first, std:
   if (c.grad)
     weight_gradient(ctx, c.v, c.h, rows, d_logits, static_cast<const T*>(hf), overwrite, c.grad, 0,
                     [](std::uint32_t) {});
-  adapter_gradients(ctx, c, first, rows, overwrite);
-  input_gradient(ctx, rows, c.v, c.h, d_logits, c.w, hf);
+  if (!c.scale) {
+    adapter_gradients(ctx, c, first, rows, d_logits, overwrite);
+    return input_gradient(ctx, rows, c.v, c.h, d_logits, c.w, hf);
+  }
+  // With dropout hf has the gradient of its own product, and the dropped input that of the other one, which
+  // takes the place of the logits.
+  if (c.dropped) input_gradient(ctx, rows, c.v, c.h, d_logits, c.w, hf);
+  magnitude_gradient<T>(ctx, c.blocks, rows, d_logits, c.scale, overwrite, c.unscaled,
+                        c.dropped ? c.logits : nullptr, c.grad_magnitude);
+  adapter_gradients(ctx, c, first, rows, static_cast<const T*>(c.unscaled), overwrite);
+  const T* d_product = c.dropped ? c.logits : c.unscaled;
+  input_gradient(ctx, rows, c.v, c.h, d_product, c.w, c.dropped ? c.dropped + first * c.h : hf);
 }
 
 /// The operands of the adapter, where the head has one.
@@ -152,7 +185,12 @@ void set_adapter(OpContext& ctx, const step::Op& op, Head<T>& c) {
   if (b == step::kNoBuffer) return;
   c.blocks = step::lora_blocks(ctx.program, b);
   c.b = ctx.at<T>(b), c.u = ctx.at<T>(op[head::u(op.kind)]);
-  c.grad_b = op.kind == step::OpKind::kHeadLoss ? ctx.f32(op[head_loss::kGradB]) : nullptr;
+  const bool train = op.kind == step::OpKind::kHeadLoss;
+  c.grad_b = train ? ctx.f32(op[head_loss::kGradB]) : nullptr;
+  c.scale = ctx.f32(op[head::scale(op.kind)]);
+  if (!c.scale || op.kind == step::OpKind::kHeadEval) return;
+  c.unscaled = ctx.at<T>(op[head::unscaled(op.kind)]), c.dropped = ctx.at<T>(op[head::dropped(op.kind)]);
+  c.grad_magnitude = train ? ctx.f32(op[head_loss::kGradMagnitude]) : nullptr;
 }
 
 template <class T>
@@ -174,7 +212,6 @@ void head_rows(OpContext& ctx, const step::Op& op) {
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
     chunk_logits(ctx, c, first, rows);
-    add_adapter(ctx, c, first, rows);
     loss += chunk_loss(ctx, c, first, rows);
     if (train) chunk_gradients(ctx, c, first, rows, first == 0 && ctx.overwrite(op));
   }
@@ -196,7 +233,6 @@ void head_stats_rows(OpContext& ctx, const step::Op& op) {
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
     chunk_logits(ctx, c, first, rows);
-    add_adapter(ctx, c, first, rows);
     ctx.over_rows(rows, c.v, [&](std::uint64_t begin, std::uint64_t count) {
       for (std::uint64_t t = begin; t < begin + count; ++t) {
         T* row = c.logits + t * c.v;
@@ -231,6 +267,8 @@ void run_head_logits(OpContext& ctx, const step::Op& op) {
       add_lora_b(ctx, step::lora_blocks(ctx.program, b), 1,
                  static_cast<const T*>(ctx.at<T>(op[head_logits::kU])), static_cast<const T*>(ctx.at<T>(b)),
                  logits);
+    if (const float* scale = ctx.f32(op[head_logits::kScale]))
+      multiply_by_factors<T>(ctx, 1, v, logits, scale, 0.0f, nullptr, nullptr, logits);
   });
 }
 

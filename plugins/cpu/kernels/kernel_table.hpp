@@ -131,6 +131,10 @@ struct RowKernels {
   // factor * dy.
   void (*dora_bwd)(std::uint64_t rows, std::uint64_t n, std::uint64_t ld, const T* dy, T* x,
                    const float* factor, T* product, float* sums);
+  // squares[j] = sum over rows r of (w[r, j] + scale * sum of a[r, q] b[q, j])^2, in double. w: [rows, n] and
+  // b: [rank, n] with ld elements per row, a: [rows, rank], packed. n <= 64.
+  void (*adapted_column_squares)(std::uint64_t rows, std::uint64_t n, std::uint64_t rank, std::uint64_t ld,
+                                 const T* w, const T* a, const T* b, float scale, double* squares);
 };
 
 struct Kernels : RowKernels<float> {

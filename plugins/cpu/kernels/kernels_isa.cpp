@@ -39,7 +39,7 @@ namespace TRAINHOST_KERNEL_SET {
 #define TH_ROW_KERNELS                                                                                  \
   {                                                                                                     \
     rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd, row_dots, cross_entropy, row_sum_exp, scaled_exp, \
-        column_sums, add, gemv, adapted_squares, dora, dora_bwd                                         \
+        column_sums, add, gemv, adapted_squares, dora, dora_bwd, adapted_column_squares                 \
   }
 extern const Kernels table;
 const Kernels table = {

@@ -46,6 +46,34 @@ static void adapted_squares(std::uint64_t rows, std::uint64_t k, std::uint64_t r
   }
 }
 
+// Squares of up to 64 rows are added in float, then in double.
+template <class T>
+static void adapted_column_squares(std::uint64_t rows, std::uint64_t n, std::uint64_t rank, std::uint64_t ld,
+                                   const T* w, const T* a, const T* b, float scale, double* squares) {
+  constexpr std::uint64_t kRowsAhead = 64;
+  float sum[64], part[64];
+  for (std::uint64_t j = 0; j < n; ++j) squares[j] = 0.0;
+  for (std::uint64_t first = 0; first < rows; first += kRowsAhead) {
+    const std::uint64_t last = rows - first < kRowsAhead ? rows : first + kRowsAhead;
+    for (std::uint64_t j = 0; j < n; ++j) part[j] = 0.0f;
+    for (std::uint64_t r = first; r < last; ++r) {
+      const T *row = w + r * ld, *factors = a + r * rank;
+      std::uint64_t j = 0;
+      for (; j + 4 * kLanes <= n; j += 4 * kLanes)
+        adapted_columns<4>(row + j, b + j, ld, factors, rank, scale, sum + j);
+      for (; j + kLanes <= n; j += kLanes)
+        adapted_columns<1>(row + j, b + j, ld, factors, rank, scale, sum + j);
+      for (; j < n; ++j) {
+        sum[j] = value_of(row[j]);
+        for (std::uint64_t q = 0; q < rank; ++q)
+          sum[j] += value_of(b[q * ld + j]) * (scale * value_of(factors[q]));
+      }
+      for (j = 0; j < n; ++j) part[j] += sum[j] * sum[j];
+    }
+    for (std::uint64_t j = 0; j < n; ++j) squares[j] += static_cast<double>(part[j]);
+  }
+}
+
 template <class T>
 static void dora(std::uint64_t rows, std::uint64_t n, const T* x, const float* factor, float less,
                  const T* bias, const T* residual, T* y) {

@@ -23,7 +23,8 @@ AdaptedMatrix<T> matrix_of(OpContext& ctx, const AdapterBlocks& blocks, const Ad
           u32(block.outputs),
           u32(blocks.inputs),
           u32(blocks.rank),
-          static_cast<float>(blocks.scale)};
+          static_cast<float>(blocks.scale),
+          blocks.transposed};
 }
 
 template <class T>

@@ -7,6 +7,7 @@
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
+#include "plugins/cuda/kernels/dora_kernels.hpp"
 #include "plugins/cuda/kernels/parts_kernels.hpp"
 
 namespace trainhost::cuda {
@@ -89,13 +90,64 @@ std::optional<LoraOperands> adapter_of_head(const OpContext& ctx, const step::Op
   return o;
 }
 
-/// Queues the gradients of B and of u from those of the logits.
+/// Queues the gradients of B and of u from those of the sum to which the adapter has added.
 void queue_adapter_of_head_bwd(OpContext& ctx, const step::Op& op, LoraOperands o, bool add) {
   const LoraOperands of_u = o;
   const step::BufferId grad = op[head::grad_b(op.kind)];
   o.b = ctx.get<std::byte>(grad), o.element_of_b = size_of(ctx.buffer(grad).dtype);
   queue_lora_product(ctx, Product::kDw, o, add);
   queue_lora_product(ctx, Product::kDx, of_u, false);  // overwrites u
+}
+
+/// DoRA of the head: factors and 1 / n of the logits; the logits before the magnitudes, which become their
+/// gradient; the input of the adapter after dropout, which becomes its gradient.
+template <class T>
+struct HeadMagnitudes {
+  const float* scale = nullptr;  // null without
+  T *unscaled = nullptr, *dropped = nullptr;
+  std::uint64_t chunk = 0;  // rows of unscaled
+};
+
+template <class T>
+HeadMagnitudes<T> magnitudes_of_head(const OpContext& ctx, const step::Op& op) {
+  HeadMagnitudes<T> m{ctx.get<float>(op[head::scale(op.kind)])};
+  if (!m.scale || op.kind == OpKind::kHeadEval) return m;
+  m.unscaled = ctx.get<T>(op[head::unscaled(op.kind)]), m.dropped = ctx.get<T>(op[head::dropped(op.kind)]);
+  if (m.unscaled) m.chunk = ctx.buffer(op[head::unscaled(op.kind)]).rows;
+  return m;
+}
+
+/// Queues to = x w^T, of rows [first, first + rows), and with an adapter + scale * u B^T.
+template <class T>
+void queue_adapted_product(OpContext& ctx, const step::Op& op, const step::Buffer& w, const T* x, const T* weight,
+                           std::uint64_t first, std::uint64_t rows, T* to) {
+  ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), x + first * w.cols, weight, nullptr, nullptr,
+               to);
+  ++ctx.launches;
+  if (const auto adapter = adapter_of_head(ctx, op, first, rows, to))
+    queue_lora_product(ctx, Product::kForward, *adapter, true);
+}
+
+/// Queues the logits of rows [first, first + rows).
+template <class T>
+void queue_logits(OpContext& ctx, const step::Op& op, const step::Buffer& w, const T* hf, const T* weight,
+                  std::uint64_t first, std::uint64_t rows, T* logits) {
+  const HeadMagnitudes<T> m = magnitudes_of_head<T>(ctx, op);
+  const auto n = static_cast<std::uint32_t>(w.rows);
+  if (m.dropped) {
+    queue_adapted_product<T>(ctx, op, w, hf, weight, first, rows, logits);
+    for (std::uint64_t done = 0; done < rows; done += m.chunk) {
+      const std::uint64_t count = std::min(m.chunk, rows - done);
+      T* to = logits + done * w.rows;
+      queue_adapted_product<T>(ctx, op, w, m.dropped, weight, first + done, count, m.unscaled);
+      ctx.check_launch(cuda::dora<T>(ctx.stream, count, n, m.unscaled, m.scale, 1.0f, nullptr, to, to), op);
+    }
+    return;
+  }
+  T* const sum = m.unscaled ? m.unscaled : logits;
+  queue_adapted_product<T>(ctx, op, w, hf, weight, first, rows, sum);
+  if (m.scale)
+    ctx.check_launch(cuda::dora<T>(ctx.stream, rows, n, sum, m.scale, 0.0f, nullptr, nullptr, logits), op);
 }
 
 template <class T>
@@ -111,6 +163,26 @@ struct Head {
   VocabularyParts parts;
 };
 
+/// Queues the gradients of a head with DoRA. With dropout hf has the gradient of its own product, and the
+/// dropped input that of the other one, which takes the place of the logits.
+template <class T>
+void adapted_head_gradients(OpContext& ctx, const step::Op& op, const Head<T>& c, const step::Buffer& w,
+                            const HeadMagnitudes<T>& m, std::uint64_t first, std::uint64_t rows, T* d_logits,
+                            bool add) {
+  T* hf = c.hf + first * c.h;
+  const GemmShape dx = shape(ctx, Product::kDx, rows, w);
+  if (m.dropped) ctx.gemm.run(ctx.stream, dx, d_logits, c.w, nullptr, nullptr, hf);
+  const auto n = static_cast<std::uint32_t>(c.v);
+  ctx.check_launch(cuda::dora_bwd<T>(ctx.stream, rows, n, {1, {{0, n, 0}}}, d_logits, m.scale, m.scale + n, !add,
+                                     m.unscaled, m.dropped ? d_logits : nullptr,
+                                     ctx.get<float>(op[head::grad_magnitude(op.kind)])),
+                   op);
+  queue_adapter_of_head_bwd(ctx, op, *adapter_of_head(ctx, op, first, rows, m.unscaled), add);
+  ctx.gemm.run(ctx.stream, dx, m.dropped ? d_logits : m.unscaled, c.w, nullptr, nullptr,
+               m.dropped ? m.dropped + first * c.h : hf);
+  ctx.launches += m.dropped ? 2 : 1;
+}
+
 /// Queues the gradients of the head's weight and of hf from the gradients of a chunk of logits, rows [first,
 /// first + rows). The weight's gradient comes first, because it reads hf, which the second product
 /// overwrites.
@@ -120,6 +192,8 @@ void head_gradients(OpContext& ctx, const step::Op& op, const Head<T>& c, const 
   GemmShape dw = shape(ctx, Product::kDw, rows, w);
   dw.add = first != 0 || !ctx.overwrite(op);  // later chunks add to the first one
   T* hf = c.hf + first * c.h;
+  if (const HeadMagnitudes<T> m = magnitudes_of_head<T>(ctx, op); m.scale)
+    return adapted_head_gradients<T>(ctx, op, c, w, m, first, rows, const_cast<T*>(d_logits), dw.add);
   if (c.grad) ctx.gemm.run(ctx.stream, dw, d_logits, hf, nullptr, nullptr, c.grad);
   if (const auto adapter = adapter_of_head(ctx, op, first, rows, const_cast<T*>(d_logits)))
     queue_adapter_of_head_bwd(ctx, op, *adapter, dw.add);
@@ -190,7 +264,16 @@ void queue_head(OpContext& ctx, const step::Op& op) {
   if (gradient_given) {
     c.hf = ctx.get<T>(op[head_bwd::kHf]), c.w = ctx.get<T>(op[head_bwd::kHead]);
     c.grad = ctx.get<float>(op[head_bwd::kGradHead]);
-    return head_gradients<T>(ctx, op, c, w, 0, ctx.step.rows, ctx.get<T>(op[head_bwd::kDLogits]));
+    T* d_logits = ctx.get<T>(op[head_bwd::kDLogits]);
+    const HeadMagnitudes<T> m = magnitudes_of_head<T>(ctx, op);
+    if (!m.scale) return head_gradients<T>(ctx, op, c, w, 0, ctx.step.rows, d_logits);
+    // The logits before the magnitudes are computed again, a chunk at a time.
+    for (std::uint64_t first = 0; first < ctx.step.rows; first += m.chunk) {
+      const std::uint64_t rows = std::min(m.chunk, ctx.step.rows - first);
+      queue_adapted_product<T>(ctx, op, w, m.dropped ? m.dropped : c.hf, c.w, first, rows, m.unscaled);
+      head_gradients<T>(ctx, op, c, w, first, rows, d_logits + first * c.v);
+    }
+    return;
   }
   const step::BufferId logits = op[head::logits(op.kind)];
   c.chunk = ctx.buffer(logits).rows;
@@ -207,11 +290,7 @@ void queue_head(OpContext& ctx, const step::Op& op) {
   double* sum = ctx.scalar(train ? step::kLossSum : step::kEvalLossSum);
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
-    ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), c.hf + first * c.h, c.w, nullptr,
-                 nullptr, c.logits);
-    ++ctx.launches;
-    if (const auto adapter = adapter_of_head(ctx, op, first, rows, c.logits))
-      queue_lora_product(ctx, Product::kForward, *adapter, true);
+    queue_logits<T>(ctx, op, w, c.hf, c.w, first, rows, c.logits);
     const double* scale = train ? ctx.scalar(step::kLossScale) : nullptr;
     ctx.check_launch(
         stats == step::kNoBuffer
@@ -238,11 +317,7 @@ void queue_head_stats(OpContext& ctx, const step::Op& op) {
   float* own = ctx.get<float>(op[head_stats::kStats]) + 3 * parts.own * parts.rows;
   for (std::uint64_t first = 0; first < ctx.step.rows; first += chunk) {
     const std::uint64_t rows = std::min(chunk, ctx.step.rows - first);
-    ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), hf + first * w.cols, weight, nullptr,
-                 nullptr, logits);
-    ++ctx.launches;
-    if (const auto adapter = adapter_of_head(ctx, op, first, rows, logits))
-      queue_lora_product(ctx, Product::kForward, *adapter, true);
+    queue_logits<T>(ctx, op, w, hf, weight, first, rows, logits);
     ctx.check_launch(softmax_stats<T>(ctx.stream, rows, w.rows, logits, targets + first, parts.first_token,
                                       own + 3 * first),
                      op);
@@ -252,15 +327,16 @@ void queue_head_stats(OpContext& ctx, const step::Op& op) {
 // Of a TP rank: its part of the one row of logits of a generated token.
 void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t rows) {
   const step::Buffer& w = ctx.buffer(op[head_logits::kHead]);
-  const std::uint64_t el = size_of(ctx.buffer(op[head_logits::kHf]).dtype);
-  std::byte* logits =
-      ctx.get<std::byte>(op[head_logits::kLogits]) + (first + ctx.tensor_rank()) * w.rows * el;
-  ++ctx.launches;
-  ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w),
-               ctx.get<std::byte>(op[head_logits::kHf]) + first * w.cols * el,
-               ctx.get<void>(op[head_logits::kHead]), nullptr, nullptr, logits);
-  if (const auto adapter = adapter_of_head(ctx, op, first, rows, logits))
-    queue_lora_product(ctx, Product::kForward, *adapter, true);
+  const std::uint64_t at = (first + ctx.tensor_rank()) * w.rows;
+  const auto queue = [&](auto stored) {
+    using T = decltype(stored);
+    queue_logits<T>(ctx, op, w, ctx.get<T>(op[head_logits::kHf]), ctx.get<T>(op[head_logits::kHead]), first, rows,
+                    ctx.get<T>(op[head_logits::kLogits]) + at);
+  };
+  if (ctx.bf16())
+    queue(Bf16{});
+  else
+    queue(float{});
 }
 
 std::uint64_t head_piece_rows(const step::Buffer& logits) {

@@ -17,12 +17,14 @@ struct DoraBlocks {
   } block[kMost];
 };
 
-/// W [outputs, k], A [rank, k] and B [outputs, rank] of one adapted matrix.
+/// W [outputs, k], A [rank, k] and B [outputs, rank] of one adapted matrix. Of an embedding (`table`) W is
+/// [k, outputs] and A [k, rank].
 template <class T>
 struct AdaptedMatrix {
   const T *w, *a, *b;
   std::uint32_t outputs, k, rank;
   float scale;
+  bool table = false;
 };
 
 /// Per row of W + scale * B A, with its norm n: factor = m / n and inverse = 1 / n, or 0 and 0 if n is 0.
@@ -39,12 +41,12 @@ cudaError_t dora_factors(cudaStream_t stream, std::uint32_t outputs, const float
 /// The factors of outputs without an adapter: 1, and 0. Of all outputs: dora_scale() overwrites the others.
 cudaError_t dora_no_factors(cudaStream_t stream, std::uint32_t outputs, float* factor, float* inverse);
 
-/// y = (factor - less) * x (+ bias) (+ residual).  x, y, residual: [rows, n]; residual may be y.
+/// y = (factor - less) * x (+ bias) (+ residual).  x, y, residual: [rows, n]; x and residual may be y.
 template <class T>
 cudaError_t dora(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, const float* factor,
                  float less, const T* bias, const T* residual, T* y);
 /// grad of magnitudes (= or +=) the sums over rows of dy * x, times inverse; then x = factor * dy, and unless
-/// it is null, product = (factor - 1) * dy.
+/// it is null, product = (factor - 1) * dy. product may be dy.
 template <class T>
 cudaError_t dora_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const DoraBlocks& blocks,
                      const T* dy, const float* factor, const float* inverse, bool overwrite, T* x, T* product,

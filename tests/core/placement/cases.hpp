@@ -111,7 +111,6 @@ inline Case with_adapters(Case c, std::uint64_t seed) {
 /// The same run with adapters of the LM head, of the embedding or of both, alone or beside those of layers.
 inline Case with_adapters_outside_layers(Case c, std::uint64_t seed) {
   c = with_adapters(std::move(c), seed);
-  c.run.memory.dora = false;
   if (seed % 4 == 0) c.run.lora_targets = 0, c.run.lora_rules.clear();
   c.run.lora_targets |= std::array{128u, 256u, 384u}[seed % 3];
   if (seed % 5 == 0) c.run.lora_rules += (c.run.lora_rules.empty() ? "" : "\n") + std::string("lm_head 5 3");

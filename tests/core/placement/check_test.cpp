@@ -125,8 +125,8 @@ BOOST_AUTO_TEST_CASE(plans_of_every_rank_of_a_tensor_parallel_run_pass) {
           Case ranks = on_tensor_ranks(c, tensor, rank, 1 + (seed + zero) % 3 + (zero > 0), zero);
           const bool adapts = (seed + zero + sequence) % 3 == 0;
           if (adapts) {
-            ranks = with_adapters(std::move(ranks), seed);
-            ranks.run.memory.lora_dropout = 0, ranks.run.memory.dora = false;
+            ranks = (seed + rank) % 2 ? with_adapters_outside_layers(std::move(ranks), seed)
+                                      : with_adapters(std::move(ranks), seed);
           }
           if ((seed + rank) % 3 == 1) ranks = on_device(std::move(ranks), seed);
           holds(sequence ? with_sequence_parallelism(ranks) : ranks,

@@ -317,6 +317,18 @@ BOOST_AUTO_TEST_CASE(dora_reads_and_writes_bf16) {
         kernels.bf16.adapted_squares(m, n, rank, x16.data(), rounded(a).data(), rounded(b).data(), 0.5f,
                                      squares16.data());
         BOOST_TEST((squares == squares16));
+        if (n <= 64) {
+          // The columns of a table [m, n]: sums of squares of w + 0.5 * f a with f [m, rank].
+          std::vector<double> of_columns(n), of_columns16(n);
+          kernels.adapted_column_squares(m, n, rank, n, x.data(), b.data(), a.data(), 0.5f, of_columns.data());
+          kernels.bf16.adapted_column_squares(m, n, rank, n, x16.data(), rounded(b).data(), rounded(a).data(),
+                                              0.5f, of_columns16.data());
+          BOOST_TEST((of_columns == of_columns16));
+          double all = 0, of_rows = 0;
+          for (const double s : of_columns) all += s;
+          for (const double s : squares) of_rows += s;
+          BOOST_TEST(std::abs(all - of_rows) <= 1e-6 * of_rows);
+        }
         for (const bool more : {false, true}) {
           std::vector<float> y = dy, back = x, product(m * n), sums(n, 0.5f), sums16 = sums;
           std::vector<cpu::Bf16> y16 = dy16, back16 = x16, product16(m * n);
@@ -411,9 +423,11 @@ struct Distances {
 // beside them.
 BOOST_DATA_TEST_CASE(adapters_in_bf16_follow_those_in_f32_in_the_planned_memory,
                      boost::unit_test::data::make(small_models()) *
-                         boost::unit_test::data::make({"LoRA", "DoRA", "outside layers"}),
-                     z, kind) {
-  const bool dora = kind == std::string("DoRA"), outside = kind == std::string("outside layers");
+                         boost::unit_test::data::make({"LoRA", "DoRA", "LoRA outside layers",
+                                                                     "DoRA outside layers"}),
+                     z, kind_of_adapter) {
+  const std::string kind = kind_of_adapter;
+  const bool dora = kind.starts_with("DoRA"), outside = kind.ends_with("outside layers");
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_tokens(n, z.spec.vocab, 2);
   const auto rounded = [](reference::Weights w) {

@@ -52,6 +52,18 @@ std::vector<RankCase> tensor_cases() {
   with_adapters(with_sequence(tensor_case(2, 2, 2, 1, Recompute::kFull)), true, 0);
   with_adapters(tensor_case(2, 2, 1, 0), true, 0.25);
   with_adapters(with_sequence(tensor_case(3, 2, 2, 3, Recompute::kFull)), true, 0.25);
+  // Of embedding and LM head too, which are one tensor in half of the models.
+  const std::size_t without = all.size();
+  for (const bool dora : {false, true}) {
+    with_adapters(tensor_case(0, 2, 1, 0), dora, 0);
+    with_adapters(tensor_case(1, 2, 2, 3, Recompute::kSelective), dora, 0.25);
+    with_adapters(tensor_case(4, 3, 1, 0, Recompute::kFull), dora, 0.25);
+    with_adapters(with_sequence(tensor_case(3, 2, 2, 2, Recompute::kFull)), dora, 0);
+    with_adapters(with_sequence(tensor_case(2, 2, 1, 0)), dora, 0.25);
+    with_adapters(tensor_case(3, 2, 1, 0), dora, 0);
+    all.back().bf16 = true;
+  }
+  for (std::size_t i = without; i < all.size(); ++i) all[i].targets = 0x1ff;
   all.push_back(tensor_case(4, 4, 1, 0));
   for (const std::uint32_t data : {1u, 2u}) {
     all.push_back(tensor_case(1, 2, data, 0));

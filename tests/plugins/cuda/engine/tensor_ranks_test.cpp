@@ -51,6 +51,17 @@ std::vector<RankCase> tensor_cases() {
   with_adapters(tensor_case(1, 2, 2, 2, Recompute::kFull), RunMode::kQlora, 0.25, true);
   with_adapters(tensor_case(2, 2, 2, 3), RunMode::kLora, 0, true);
   all.back().bf16 = true;
+  // Of embedding and LM head too, which are one tensor in half of the models.
+  const std::size_t without = all.size();
+  for (const bool dora : {false, true}) {
+    with_adapters(tensor_case(0, 2, 1, 0), RunMode::kLora, 0, dora);
+    with_adapters(tensor_case(1, 2, 2, 3, Recompute::kSelective), RunMode::kLora, 0.25, dora);
+    with_adapters(with_sequence(tensor_case(3, 2, 2, 2, Recompute::kFull)), RunMode::kLora, 0, dora);
+    with_adapters(with_sequence(tensor_case(2, 2, 1, 0)), RunMode::kLora, 0.25, dora);
+    with_adapters(tensor_case(4, 3, 1, 0), RunMode::kLora, 0, dora);
+    all.back().bf16 = true;
+  }
+  for (std::size_t i = without; i < all.size(); ++i) all[i].targets = 0x1ff;
   for (const std::uint32_t data : {1u, 2u}) {
     all.push_back(tensor_case(1, 2, data, 0));
     all.back().model = model_of_blocks(), all.back().optimizer = Optimizer::kAdamW8bit;

@@ -45,6 +45,39 @@ void check_norms(std::uint32_t outputs, std::uint32_t k, std::uint32_t rank, std
   }
 }
 
+/// Of an embedding: the columns of the table.
+template <class T>
+void check_column_norms(std::uint32_t k, std::uint32_t outputs, std::uint32_t rank) {
+  constexpr float kScale = 0.5f;
+  Vec w = random_of<T>(std::size_t{k} * outputs, 1), b = random_of<T>(std::size_t{outputs} * rank, 3);
+  const Vec a = random_of<T>(std::size_t{k} * rank, 2), magnitude = random_of<T>(outputs, 4);
+  // A column without a direction.
+  for (std::size_t i = 0; i < k; ++i) w[i * outputs] = 0;
+  std::fill_n(b.begin(), rank, 0.0);
+  Vec squares(outputs), factor(outputs), inverse(outputs);
+  for (std::size_t o = 0; o < outputs; ++o) {
+    for (std::size_t i = 0; i < k; ++i) {
+      double sum = w[i * outputs + o];
+      for (std::size_t q = 0; q < rank; ++q) sum += kScale * b[o * rank + q] * a[i * rank + q];
+      squares[o] += sum * sum;
+    }
+    inverse[o] = squares[o] > 0 ? 1 / std::sqrt(squares[o]) : 0, factor[o] = magnitude[o] * inverse[o];
+  }
+  constexpr Tolerance kClose{1e-5, 1e-6};
+  BOOST_TEST_CONTEXT("tokens " << k << ", columns " << outputs << ", rank " << rank) {
+    under_every_schedule([&](KernelRun& run) {
+      const cuda::AdaptedMatrix<T> matrix{
+          run.in<T>(w), run.in<T>(a), run.in<T>(b), outputs, k, rank, kScale, true};
+      const T* m = run.in<T>(magnitude);
+      float *f = run.out<float>(outputs), *i = run.out<float>(outputs), *s = run.out<float>(outputs);
+      run.expect(f, "factor", factor, kClose), run.expect(i, "inverse", inverse, kClose);
+      run.expect(s, "squares", squares, kClose);
+      run.require_success(cuda::dora_scale<T>(run.stream, matrix, m, f, i));
+      run.require_success(cuda::dora_squares<T>(run.stream, matrix, s));
+    });
+  }
+}
+
 template <class T>
 void check_product(std::size_t rows, std::uint32_t n, std::size_t shift) {
   const Vec x = random_of<T>(rows * n, 1), bias = random_of<T>(n, 2), residual = random_of<T>(rows * n, 3),
@@ -114,6 +147,14 @@ BOOST_AUTO_TEST_CASE(norms_of_adapted_rows_give_the_factors) {
   // More ranks than fit in shared memory, over more than one tile of columns.
   for (const std::uint32_t rank : {63u, 64u, 65u, 130u})
     check_norms<float>(9, 1100, rank, 0), check_norms<Bf16>(3, 301, rank, 0);
+}
+
+BOOST_AUTO_TEST_CASE(norms_of_adapted_columns_give_the_factors) {
+  for (const std::uint32_t tokens : {1u, 15u, 16u, 300u, 1030u})
+    for (const std::uint32_t columns : {1u, 31u, 32u, 70u})
+      check_column_norms<float>(tokens, columns, 1 + columns % 4),
+          check_column_norms<Bf16>(tokens, columns, 3);
+  check_column_norms<float>(40, 33, 130);
 }
 
 BOOST_AUTO_TEST_CASE(outputs_without_an_adapter_have_the_factor_one) {
