@@ -129,6 +129,7 @@ class KernelBackend final : public Backend {
       case OpKind::kTakeRows:
       case OpKind::kDoraSquares:
       case OpKind::kDoraFactors:
+      case OpKind::kTranspose:
       case OpKind::kCount_:
         break;
     }

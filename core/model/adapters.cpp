@@ -122,9 +122,11 @@ AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup 
   for (const Matrix& x : kMatrices) {
     if (x.group == group) {
       const std::uint64_t outputs = outputs_of(m, x.role);
-      const AdapterSize size = trains_adapters(r) && (r.lora_targets & bit)
-                                   ? size_of_adapter(r, adapted_module(x.role, layer))
-                                   : AdapterSize{};
+      const bool tied = x.role == TensorRole::kHead && ties_adapter(r);
+      const AdapterSize size =
+          trains_adapters(r) && (tied || (r.lora_targets & bit))
+              ? size_of_adapter(r, adapted_module(tied ? TensorRole::kEmbed : x.role, layer))
+              : AdapterSize{};
       if (size.rank > 0) {
         out.rank = size.rank, out.scale = size.alpha / size.rank;  // equal ones: require_valid_adapters()
         out.block[out.count] = {x.role, outputs, out.width, out.inner(), out.rows_of_b};
@@ -156,6 +158,7 @@ std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r) {
     const AdapterBlocks blocks = adapter_blocks(m, r, g, l);
     for (const AdapterPart part : {AdapterPart::kA, AdapterPart::kB, AdapterPart::kMagnitude}) {
       if (part == AdapterPart::kMagnitude && !r.memory.dora) continue;
+      if (part != AdapterPart::kMagnitude && g == AdapterGroup::kHead && ties_adapter(r)) continue;
       for (const AdapterBlock& b : blocks.all()) {
         TensorInfo t;
         t.name = kPrefix + adapted_module(b.matrix, l) + suffix_of(b.matrix, part);
@@ -223,7 +226,8 @@ std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
   for (const AdapterGroup g : {AdapterGroup::kEmbed, AdapterGroup::kHead}) {
     const AdapterBlocks blocks = adapter_blocks(m, r, g, -1);
     if (!blocks.count) continue;
-    sum = checked_add(sum, checked_mul(checked_add(blocks.inputs, blocks.rows_of_b), blocks.rank));
+    if (g == AdapterGroup::kEmbed || !ties_adapter(r))
+      sum = checked_add(sum, checked_mul(checked_add(blocks.inputs, blocks.rows_of_b), blocks.rank));
     if (r.memory.dora) sum = checked_add(sum, blocks.rows_of_b);
   }
   return sum;

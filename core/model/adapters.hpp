@@ -73,6 +73,11 @@ AdapterGroup group_of_product(const ModelSpec& m, std::uint32_t number);
 /// Bits of RunSpec::lora_targets for matrices outside the layers: TH_LORA_HEAD and TH_LORA_EMBED of the SDK.
 inline constexpr std::uint32_t kTargetHead = 128, kTargetEmbedding = 256,
                                kTargetsOutsideLayers = kTargetHead | kTargetEmbedding;
+/// TH_LORA_TIED: embedding and LM head are one tensor and have one adapter, as with ensure_weight_tying in PEFT.
+/// A [V,r] of the embedding, as it is stored, is B of the head, and B [H,r] of the embedding is A of the head
+/// transposed. Each has magnitudes of its own. The gradients of both uses are added up.
+inline constexpr std::uint32_t kTiedAdapter = 512;
+inline bool ties_adapter(const RunSpec& r) { return (r.lora_targets & kTiedAdapter) != 0; }
 /// Whether the LM head or the embedding has an adapter: by lora_targets in runs of trainers, else by the
 /// policy.
 inline bool adapts_head(const RunSpec& r) { return r.memory.adapts_head || (r.lora_targets & kTargetHead); }

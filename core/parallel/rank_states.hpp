@@ -155,6 +155,11 @@ class StateSums {
   }
   /// Adds the adapter of the LM head, whose weight `w` may be the embedding's.
   void adapter_outside_layers(const Weight& w) { adapter(w, held_.dense); }
+  /// Adds the magnitudes of the rows of `w`, which has the factors of another adapter.
+  void magnitudes_outside_layers(const Weight& w) {
+    const Weight m{w.rows, 1, w.copies, Kind::kVector};
+    held_.dense += {m.elements(), state_bytes(m, r_.optimizer, r_.moment)};
+  }
   /// Adds the trained copy of a module. Its moments have its type, as the frameworks' optimizers keep them.
   void saved_module(const Weight& w) {
     held_.saved += {w.elements(), state_bytes(w, r_.optimizer, saved_type(r_))};

@@ -94,6 +94,8 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
     state.adapter_outside_layers(Weight{embedding_width(a), a.vocab, 1, Kind::kEmbedding});
   if (adapts(r) && adapts_head(r))
     state.adapter_outside_layers(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
+  if (adapts(r) && ties_adapter(r) && r.memory.dora)
+    state.magnitudes_outside_layers(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
   for (const bool saved : {r.memory.saves_embedding, r.memory.saves_head})
     if (saved) state.saved_module(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
   Size sum = state.held().dense.elements + state.held().saved.elements;

@@ -173,6 +173,8 @@ class RankBreakdown {
     if (s.last()) {
       StateSums t(r);
       head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
+      if (adapts(r) && ties_adapter(r) && memory.dora)
+        t.magnitudes_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       if (adapts(r) && adapts_head(r))
         t.adapter_outside_layers(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       if (memory.saves_head) t.saved_module(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});

@@ -12,6 +12,31 @@ using namespace operand;
 static constexpr TensorRole kFirstMatrix[] = {TensorRole::kQ, TensorRole::kO, TensorRole::kGate,
                                               TensorRole::kDown};
 
+/// A of the adapter of the head from B of that of the embedding.
+void ValueRun::transpose() {
+  weight(operand::transpose::kMatrix, TensorRole::kEmbed, -1, AdapterPart::kB);
+  if (!ties_adapter()) f_.at(i_, "transposes B of an adapter that the head does not have");
+  give(operand::transpose::kY, value(Quantity::kTransposed, 0));
+}
+
+/// True if slot k has A of the adapters of a product, or a transpose.
+bool ValueRun::has_a_of_adapter(In k) const {
+  return contents(in(k)).quantity == Quantity::kTransposed ||
+         params_.adapter_part(original(in(k))) == AdapterPart::kA;
+}
+
+/// The product whose A is in slot k. False, with a finding, for other buffers.
+bool ValueRun::a_of_adapter(In k, Product& out, TensorRole& r, std::int32_t& l) {
+  if (contents(in(k)).quantity != Quantity::kTransposed) {
+    if (!adapted_product(k, AdapterPart::kA, out, r, l)) return false;
+    weight(k, r, l, AdapterPart::kA);
+    return true;
+  }
+  need(k, value(Quantity::kTransposed, 0));
+  r = TensorRole::kHead, l = -1;
+  return product(r, l, out);
+}
+
 /// y += scale * u B^T completes the output of an adapted product, with DoRA the unscaled one. With dropout,
 /// the output of the product has this part too, and lacks only what the magnitudes change.
 void ValueRun::lora_b() {
@@ -36,7 +61,12 @@ void ValueRun::dora_scale() {
   if (!adapted_product(dora_scale::kMagnitude, AdapterPart::kMagnitude, q, r, l)) return;
   if (q.divides_inputs && has_tensor_ranks()) f_.at(i_, "takes norms of this rank's columns of a row");
   weight(dora_scale::kWeight, matrix_of(r), l);
-  weight(dora_scale::kA, r, l, AdapterPart::kA), weight(dora_scale::kB, r, l, AdapterPart::kB);
+  if (r == TensorRole::kHead && ties_adapter()) {
+    need(dora_scale::kA, value(Quantity::kTransposed, 0));
+    weight(dora_scale::kB, TensorRole::kEmbed, -1, AdapterPart::kA);
+  } else {
+    weight(dora_scale::kA, r, l, AdapterPart::kA), weight(dora_scale::kB, r, l, AdapterPart::kB);
+  }
   weight(dora_scale::kMagnitude, r, l, AdapterPart::kMagnitude);
   give(dora_scale::kScale, of_product(Quantity::kDoraScale, r, l));
 }
@@ -138,9 +168,8 @@ void ValueRun::linear_dx_add() {
   Product q;
   TensorRole r{};
   std::int32_t l = -1;
-  if (!adapted_product(linear_dx_add::kWeight, AdapterPart::kA, q, r, l)) return;
+  if (!a_of_adapter(linear_dx_add::kWeight, q, r, l)) return;
   need(linear_dx_add::kDy, d_inner(q, r, l));
-  weight(linear_dx_add::kWeight, r, l, AdapterPart::kA);
   if (drops() && !has_magnitudes(r, l)) f_.at(i_, "adds a gradient without the mask of the dropout");
   const Value x = has_magnitudes(r, l) ? lora_input(r, l, q.x) : q.x;
   need(linear_dx_add::kDx, without_adapters(grad(x)));

@@ -490,6 +490,10 @@ class ValueRun {
   void dropout();
   void linear_dx_add();
   void dequantize();
+  void transpose();
+  bool has_a_of_adapter(In k) const;
+  bool a_of_adapter(In k, Product& out, TensorRole& r, std::int32_t& l);
+  bool ties_adapter() const { return trainhost::ties_adapter(p_.run); }
   void lora_b();
   void lora_b_dx();
   void lora_b_dw();

@@ -25,12 +25,12 @@ void ValueRun::rms_norm() {
 /// y = x W^T (+ bias) (+ residual). The role of the weight determines which product of a layer it is, and so
 /// what x, y and the residual must be.
 void ValueRun::forward_linear() {
-  const TensorRole r = params_.role(original(in(linear::kWeight)));
-  const std::int32_t l = params_.layer(original(in(linear::kWeight)));
+  TensorRole r = params_.role(original(in(linear::kWeight)));
+  std::int32_t l = params_.layer(original(in(linear::kWeight)));
   Product q;
-  if (params_.adapter_part(original(in(linear::kWeight))) == AdapterPart::kA) {
-    product(first_matrix(r), l, q);
-    need(linear::kX, lora_input(r, l, q.x)), weight(linear::kWeight, r, l, AdapterPart::kA);
+  if (has_a_of_adapter(linear::kWeight)) {
+    a_of_adapter(linear::kWeight, q, r, l);
+    need(linear::kX, lora_input(r, l, q.x));
     if (in(linear::kBias) != kNoBuffer || in(linear::kResidual) != kNoBuffer)
       f_.at(i_, "adds a bias or a residual to the inner product of an adapter");
     return give(linear::kY, inner(q, r, l));
@@ -76,13 +76,12 @@ void ValueRun::dequantize() {
 
 /// dx = dy W. Needs no x, so it can run when x was dropped by a recompute policy.
 void ValueRun::linear_dx() {
-  const TensorRole r = params_.role(original(in(linear_dx::kWeight)));
-  const std::int32_t l = params_.layer(original(in(linear_dx::kWeight)));
+  TensorRole r = params_.role(original(in(linear_dx::kWeight)));
+  std::int32_t l = params_.layer(original(in(linear_dx::kWeight)));
   Product q;
-  if (params_.adapter_part(original(in(linear_dx::kWeight))) == AdapterPart::kA) {
-    product(first_matrix(r), l, q);
+  if (has_a_of_adapter(linear_dx::kWeight)) {
+    a_of_adapter(linear_dx::kWeight, q, r, l);
     need(linear_dx::kDy, d_inner(q, r, l));
-    weight(linear_dx::kWeight, r, l, AdapterPart::kA);
     if (has_magnitudes(r, l)) f_.at(i_, "omits the product of the dropped input");
     return give(linear_dx::kDx, of_outputs(q, grad(of_product(Quantity::kDropped, r, l))));
   }
@@ -109,6 +108,14 @@ void ValueRun::linear_dw() {
     need(linear_dw::kDy, d_inner(q, r, l)), need(linear_dw::kX, lora_input(r, l, q.x));
     if (in(linear_dw::kGradBias) != kNoBuffer) f_.at(i_, "has a bias, which no adapter has");
     return contributes(linear_dw::kGradWeight, r, l, AdapterPart::kA);
+  }
+  const bool of_b = params_.adapter_part(original(in(linear_dw::kGradWeight))) == AdapterPart::kB;
+  if (of_b && r == TensorRole::kEmbed && ties_adapter()) {  // of its transpose, which is A of the head
+    product(TensorRole::kHead, -1, q);
+    need(linear_dw::kDy, lora_input(TensorRole::kHead, -1, q.x));
+    need(linear_dw::kX, d_inner(q, TensorRole::kHead, -1));
+    if (in(linear_dw::kGradBias) != kNoBuffer) f_.at(i_, "has a bias, which no adapter has");
+    return contributes(linear_dw::kGradWeight, TensorRole::kEmbed, -1, AdapterPart::kB);
   }
   if (l < 0 || !product(r, l, q))
     return f_.at(i_, p_[in(linear_dw::kGradWeight)].name() + " is not the gradient of a linear layer");
@@ -170,7 +177,10 @@ void ValueRun::embed_bwd() {
 void ValueRun::adapter_of_head() {
   if (!adapts_head()) return;
   need(head::u(o_->kind), lora_inner(TensorRole::kHead, -1));
-  weight(head::b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
+  if (ties_adapter())
+    weight(head::b(o_->kind), TensorRole::kEmbed, -1, AdapterPart::kA);
+  else
+    weight(head::b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
   if (!has_magnitudes(TensorRole::kHead, -1)) return;
   need(head::scale(o_->kind), of_product(Quantity::kDoraScale, TensorRole::kHead, -1));
   if (o_->kind == OpKind::kHeadEval) return;
@@ -183,7 +193,10 @@ void ValueRun::adapter_of_head() {
 void ValueRun::adapter_of_head_bwd(Out d_hf, Out d_u, Out d_dropped) {
   const Value hf = grad(value(Quantity::kNormed, 2 * layers_));
   if (!adapts_head()) return give(d_hf, part_of_sum(hf));
-  contributes(head::grad_b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
+  if (ties_adapter())
+    contributes(head::grad_b(o_->kind), TensorRole::kEmbed, -1, AdapterPart::kA);
+  else
+    contributes(head::grad_b(o_->kind), TensorRole::kHead, -1, AdapterPart::kB);
   give(d_hf, without_adapters(hf));
   if (has_magnitudes(TensorRole::kHead, -1)) {
     contributes(head::grad_magnitude(o_->kind), TensorRole::kHead, -1, AdapterPart::kMagnitude);
@@ -489,6 +502,9 @@ void ValueRun::apply() {
       break;
     case OpKind::kDoraBwd:
       dora_bwd();
+      break;
+    case OpKind::kTranspose:
+      transpose();
       break;
     case OpKind::kAllReduce:
     case OpKind::kReduceScatter:

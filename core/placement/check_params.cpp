@@ -50,15 +50,17 @@ void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, 
   ++s.contributions;
 }
 
-/// With ZeRO 2 and 3 the sum of a micro-batch's gradient over the ranks. A tied matrix gets two
-/// contributions, from the embedding and from the head; every other parameter one.
+/// With ZeRO 2 and 3 the sum of a micro-batch's gradient over the ranks. A tied matrix, or an adapter that
+/// embedding and head share, gets two contributions, from the embedding and from the head; every other
+/// parameter one.
 std::uint32_t ParamRecord::contributions_wanted(std::size_t i) const {
   return zero() >= 2 ? 1 : writes_wanted(i);
 }
 std::uint32_t ParamRecord::writes_wanted(std::size_t i) const {
   const BufferId grad = p_.params[i].grad;
-  return p_.model.tied && role(grad) == TensorRole::kEmbed && adapter_part(grad) == AdapterPart::kNone ? 2
-                                                                                                       : 1;
+  if (role(grad) != TensorRole::kEmbed || adapter_part(grad) == AdapterPart::kMagnitude) return 1;
+  const bool adapter = adapter_part(grad) != AdapterPart::kNone;
+  return (adapter ? ties_adapter(p_.run) : p_.model.tied) ? 2 : 1;
 }
 
 void ParamRecord::end_of_micro() {

@@ -257,6 +257,11 @@ void Shapes::forward() {
           in(dora::kAdded, M, n), out(dora::kY, M, n);
       break;
     }
+    case OpKind::kTranspose: {
+      const Buffer& w = p_[o_[transpose::kMatrix]];
+      in(transpose::kMatrix, w.rows, w.cols), out(transpose::kY, w.cols, w.rows);
+      break;
+    }
     case OpKind::kQkNorm:
       in(qk_norm::kQkv, M, qkv), in(qk_norm::kQWeight, D, 1), in(qk_norm::kKWeight, D, 1),
           out(qk_norm::kPre, M, (A + K) * D), f32_out(qk_norm::kRstd, M, A + K);

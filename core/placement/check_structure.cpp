@@ -81,6 +81,7 @@ const Signature& signature(OpKind k) {
       {2, 0, {kNew, kNone, kNone, kNone}},         // dora_factors
       {3, 0, {1, kNew, kNone, kNone}},             // muon_direction
       {2, 0, {0, kNone, kNone, kNone}},            // muon_orthogonalise
+      {1, 0, {kNew, kNone, kNone, kNone}},         // transpose
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];

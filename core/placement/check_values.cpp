@@ -33,7 +33,8 @@ std::string text(const Value& v) {
                                            "the squared norms of rows",
                                            "the statistics of the logits",
                                            "the direction",
-                                           "the orthogonalised direction"};
+                                           "the orthogonalised direction",
+                                           "A of the adapter of the head"};
   std::string s = v.gradient ? "the gradient of " : "";
   if (v.lacks == Lacks::kAdapters) s = "the part without adapters of " + s;
   if (v.lacks == Lacks::kMagnitudes) s = "the part without magnitudes of " + s;
@@ -42,7 +43,7 @@ std::string text(const Value& v) {
   if (v.own_rows) s = "this rank's rows of " + s;
   s += kNames[static_cast<std::size_t>(v.quantity)];
   if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits ||
-      v.quantity == Quantity::kHeadStats)
+      v.quantity == Quantity::kHeadStats || v.quantity == Quantity::kTransposed)
     return s;
   if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart ||
       v.quantity == Quantity::kGradSum || v.quantity == Quantity::kDirection ||

@@ -37,6 +37,7 @@ enum class Quantity : std::uint8_t {
   kHeadStats,    // per token and TP rank, of the part of the vocabulary
   kDirection,    // of Muon, of parameter `at`
   kOrthogonal,   // the same, orthogonalised: of a divided parameter, this rank's piece of it
+  kTransposed,   // A of the adapter of the head, which is B of that of the embedding transposed
 };
 
 /// What a value lacks, which is added to it next: the part of the adapters, or then that of the magnitudes;

@@ -200,14 +200,6 @@ class AdapterReader {
       c.all_linear = true;
     } else {
       read_names("target_modules", c.targets, c.target_pattern);
-      for (const char* end : {"lm_head", "embed_tokens"})
-        if (std::ranges::find(c.targets, end) != c.targets.end() && c.tied)
-          c.not_trainable.emplace(
-              error(targets,
-                    fmt::format("target_modules has {} with ensure_weight_tying: trainhost does not train such "
-                                "an adapter",
-                                end),
-                    "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
     }
     read_names("exclude_modules", c.excluded, c.excluded_pattern);
     read_layers(c);

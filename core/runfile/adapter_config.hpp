@@ -39,9 +39,6 @@ struct AdapterConfig {
   std::vector<std::string> excluded;
   std::optional<ModulePattern> excluded_pattern;
   std::vector<std::uint32_t> layers;
-  /// Why the adapter cannot be trained further, although it can be applied: embedding and LM head have one
-  /// adapter.
-  std::optional<Error> not_trainable;
   /// rank_pattern and alpha_pattern: of the ends of the names of modules, in the order of the file, of which
   /// the first that matches holds instead of `rank` or `alpha`.
   std::vector<std::pair<ModulePattern, std::uint32_t>> rank_pattern;
@@ -52,6 +49,8 @@ struct AdapterConfig {
   AdapterSize size_of(const std::string& module) const;
   /// Whether PEFT adapts a matrix of this name.
   bool adapts(const std::string& module) const;
+  /// Whether it adapts the embedding or the LM head.
+  bool adapts_outside_layers() const { return adapts("model.embed_tokens") || adapts("lm_head"); }
 };
 
 /// Throws usage_error for another file than that of a LoRA adapter, for invalid values, and for an adapter

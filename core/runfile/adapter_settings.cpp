@@ -225,6 +225,29 @@ void set_adapters_of(const AdapterConfig& from, const ModelSpec& m, RunSpec& r) 
       r);
 }
 
+/// ensure_weight_tying: the embedding has the adapter of both.
+void tie_adapter(const Settings& s, RunConfig& c) {
+  const char* const key = "lora.ensure_weight_tying";
+  if (s.given("plan.framework") && s.text("plan.framework") != "trainhost") {
+    if (s.given(key) && s.flag(key))
+      throw usage_error(
+          fmt::format("{} cannot be planned for {}", key, escaped(s.text("plan.framework"), 80)),
+          "remove the key: adapters of both are planned with \"lm_head\" and \"embed_tokens\" in lora.targets",
+          s.where(key));
+    return;
+  }
+  if (!c.model.tied)
+    throw usage_error(fmt::format("{} = true, but embedding and LM head of the model are two tensors", key),
+                      "remove the key: each has an adapter of its own", s.where(key));
+  // A module of lora.modules_to_save is trained once without the key, too.
+  if (!(c.run.lora_targets & kTargetsOutsideLayers)) {
+    if (trains_tied_embedding(c.model, c.run)) return;
+    throw usage_error(fmt::format("{} = true, but neither embedding nor LM head has an adapter", key),
+                      "add \"embed_tokens\" to lora.targets", s.where(key));
+  }
+  c.run.lora_targets = (c.run.lora_targets & ~kTargetHead) | kTargetEmbedding | kTiedAdapter;
+}
+
 /// The kinds of matrices of lora_targets, and whether some of them are adapted in another way.
 std::string describe_targets(const RunSpec& r) {
   return fmt::format("{}{}", fmt::join(names_of_targets(r.lora_targets), ", "),
@@ -247,6 +270,8 @@ void require_settings_of_adapter(const Settings& s, const RunConfig& c, const Ad
     differs("lora.alpha", fmt::format("{}", c.lora.alpha), fmt::format("{}", from.alpha));
   if (c.lora.rslora != from.rslora)
     differs("lora.rslora", fmt::format("{}", c.lora.rslora), fmt::format("{}", from.rslora));
+  if (ties_adapter(c.run) != (from.tied && c.model.tied && from.adapts_outside_layers()))
+    differs("lora.ensure_weight_tying", fmt::format("{}", ties_adapter(c.run)), fmt::format("{}", from.tied));
   if (c.run.memory.dora != from.dora)
     differs("lora.dora", fmt::format("{}", c.run.memory.dora), fmt::format("{}", from.dora));
   if (c.run.trainable != rules_of_modules(from.modules_to_save))
@@ -260,6 +285,7 @@ void require_settings_of_adapter(const Settings& s, const RunConfig& c, const Ad
                                                     : nullptr;
   if (!key) return;
   set_new_adapters(s, given);
+  if (ties_adapter(c.run)) tie_adapter(s, given);
   if (given.run.lora_targets != c.run.lora_targets || given.run.lora_rules != c.run.lora_rules)
     differs(key, toml_value(s.values().at(key)), describe_targets(c.run));
 }
@@ -292,7 +318,6 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
     require_folder(*c.adapter, "model.adapter", s.where("model.adapter"));
     c.adapter = adapter_folder(*c.adapter).value_or(*c.adapter);  // of a run: adapter/ in it
     from = read_adapter_config(*c.adapter / "adapter_config.json");
-    if (from->not_trainable) throw *from->not_trainable;
   }
   c.run.mode = RunMode::kLora;
   c.run.lora_rank = from ? from->rank : s.given("lora.rank") ? u32(s, "lora.rank") : 8;
@@ -318,6 +343,9 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
     for (const Value& v : s.list("lora.modules_to_save")) modules.push_back(v.text);
   }
   c.run.trainable = rules_of_modules(modules);
+  // PEFT ties nothing in a model of two tensors.
+  const bool tied_before = from && from->tied && c.model.tied && from->adapts_outside_layers();
+  if (s.given("lora.ensure_weight_tying") ? s.flag("lora.ensure_weight_tying") : tied_before) tie_adapter(s, c);
   if (from) require_settings_of_adapter(s, c, *from);
   if (s.given("plan.framework") && s.text("plan.framework") != "trainhost")
     set_planned_modules(s, modules, c);

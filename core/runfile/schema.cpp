@@ -196,7 +196,8 @@ constexpr Key kKeys[] = {
     {"lora.modules_to_save", Type::kTexts, "", 0, 0, "", "[\"norm\"]", "modules that are trained whole and saved with the adapters, as in PEFT: all whose names end in one of these, so \"norm\" means every norm; \"embed_tokens\" of a model whose LM head is the embedding is trained once, as with ensure_weight_tying; other frameworks (--for): \"lm_head\" and \"embed_tokens\", of which a frozen module and a trained copy are planned; default: none"},
     {"lora.base", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|nf4", "\"nf4\"", "type of the frozen weights; nf4 = QLoRA: the matrices of the layers are quantized while they are loaded; default: follows train.precision; the other types can only be planned"},
     {"lora.double_quant", Type::kBool, "", 0, 0, "", "true", "with nf4: quantize the block scales to 8 bits too"},
-    {"lora.dora", Type::kBool, "", 0, 0, "", "true", "DoRA: also train the magnitude of each row of the adapted matrices"},
+    {"lora.dora", Type::kBool, "", 0, 0, "", "true", "DoRA: also train the magnitude of each row of the adapted matrices, of the embedding of each column"},
+    {"lora.ensure_weight_tying", Type::kBool, "", 0, 0, "", "true", "one adapter of embedding and LM head where both are one tensor, as in PEFT, with \"embed_tokens\" or \"lm_head\" in lora.targets; else each has an adapter of its own"},
 
     {"output.dir", Type::kPath, "", 0, 0, "", "\"runs/builtin\"", "folder of metrics, checkpoints and model/; default: runs/NAME in the current directory"},
     {"output.checkpoint_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between checkpoints; 0 = only when the run is stopped"},

@@ -56,6 +56,8 @@ inline constexpr char kXOut[] = "x_out", kHf[] = "hf", kRstdF[] = "rstd_f", kLog
 inline constexpr char kQkvLora[] = "qkv_lora", kOLora[] = "o_lora", kGateUpLora[] = "gate_up_lora",
                       kDownLora[] = "down_lora", kEmbedLora[] = "embed_lora", kHeadLora[] = "head_lora";
 inline constexpr const char* kLora[] = {kQkvLora, kOLora, kGateUpLora, kDownLora, kEmbedLora, kHeadLora};
+// A of the adapter of a head that has that of the embedding: its B transposed.
+inline constexpr char kHeadLoraA[] = "head_lora_a";
 // That of the head is computed in place.
 inline constexpr const char* kDLora[] = {"d_qkv_lora", "d_o_lora", "d_gate_up_lora", "d_down_lora",
                                          "d_embed_lora"};

@@ -218,22 +218,27 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
 /// input of A, which is computed again from x_out: that costs less memory than a copy while the logits are
 /// live.
 void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
-  const Weight& a = b.weights.head_adapter.a;
+  const BufferId a = f.head_a;
   const std::uint32_t copy = b.copy;
   b.copy = kRecomputedCopy;
   const BufferId hf = b.own_act(role::kHf, -1, b.p.model.hidden), rstd = b.own_stat(role::kRstdF, -1);
   b.op(OpKind::kRmsNorm, -1, {f.x_out, b.weights.final_norm.w}, {hf, rstd}, kRecomputed);
   const BufferId input = dropped_input_of_head(b, gather_rows(b, -1, hf, role::kHfAll));
   b.copy = copy;
-  b.op(OpKind::kLinearDw, -1, {f.head_lora, input, a.grad, kNoBuffer, kNoBuffer}, {a.grad}, kFirstWrite);
+  const BufferId grad = b.weights.head_adapter.a.grad, tied_grad = b.weights.embed_adapter.b.grad;
+  if (ties_adapter(b.p.run))  // of the transpose
+    b.op(OpKind::kLinearDw, -1, {input, f.head_lora, tied_grad, kNoBuffer, kNoBuffer}, {tied_grad},
+         kFirstWrite);
+  else
+    b.op(OpKind::kLinearDw, -1, {f.head_lora, input, grad, kNoBuffer, kNoBuffer}, {grad}, kFirstWrite);
   if (!below) return;
-  if (!b.drops()) return b.op(OpKind::kLinearDxAdd, -1, {f.head_lora, a.w, f.hf}, {f.hf});
+  if (!b.drops()) return b.op(OpKind::kLinearDxAdd, -1, {f.head_lora, a, f.hf}, {f.hf});
   BufferId dropped = f.head_dropped;
   if (dropped != kNoBuffer) {  // with DoRA: it has the gradient of the product of the dropped input
-    b.op(OpKind::kLinearDxAdd, -1, {f.head_lora, a.w, dropped}, {dropped});
+    b.op(OpKind::kLinearDxAdd, -1, {f.head_lora, a, dropped}, {dropped});
   } else {
     dropped = b.act(role::kDHeadDropped, -1, b.p.model.hidden);
-    b.op(OpKind::kLinearDx, -1, {f.head_lora, a.w}, {dropped});
+    b.op(OpKind::kLinearDx, -1, {f.head_lora, a}, {dropped});
   }
   b.op(OpKind::kDropoutAdd, -1, {dropped, f.hf, b.micro_batch}, {f.hf});
 }
@@ -248,11 +253,13 @@ void adapter_of_embedding_bwd(Builder& b, const ForwardActs& f, BufferId dx) {
          kFirstWrite);
     dx = f.embed_unscaled;
   }
-  b.op(OpKind::kLoraBDw, -1, {dx, f.embed_lora, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
+  // The head has made the first writes to the gradients of an adapter that both have.
+  const std::uint32_t flags = ties_adapter(b.p.run) ? 0u : static_cast<std::uint32_t>(kFirstWrite);
+  b.op(OpKind::kLoraBDw, -1, {dx, f.embed_lora, adapter.b.grad}, {adapter.b.grad}, flags);
   const BufferId du =
       b.act(role::kDLora[static_cast<std::size_t>(AdapterGroup::kEmbed)], -1, b.p[f.embed_lora].cols);
   b.op(OpKind::kLoraBDx, -1, {dx, adapter.b.w}, {du});
-  b.op(OpKind::kEmbedBwd, -1, {du, b.ids, adapter.a.grad, b.order}, {adapter.a.grad}, kFirstWrite);
+  b.op(OpKind::kEmbedBwd, -1, {du, b.ids, adapter.a.grad, b.order}, {adapter.a.grad}, flags);
 }
 
 void reduce_gradients_of(Builder& b, const Adapter& adapter) {
@@ -286,7 +293,10 @@ void build_micro(Builder& b) {
   const auto layers = static_cast<std::int32_t>(b.p.model.layers);
   const BufferId d_hf = head(b, f, reach.contains(layers));
   if (!b.p.model.tied) reduce_gradient(b, b.weights.head.grad);
-  reduce_gradients_of(b, b.weights.head_adapter);
+  if (ties_adapter(b.p.run))
+    reduce_gradient(b, b.weights.head_adapter.magnitude.grad);
+  else
+    reduce_gradients_of(b, b.weights.head_adapter);
   if (!reach.contains(layers)) return b.end();  // the head alone is trained
   const BufferId dx = b.own_act(role::kDx, -1, b.p.model.hidden);
   norm_bwd(b, -1, d_hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);

@@ -204,8 +204,15 @@ void embed(Builder& b, BufferId ids, BufferId x, ForwardActs& f) {
 /// u = hf A^T of the adapter of the head, whose operation adds the product with B, a chunk of logits at a
 /// time; and with DoRA the factors of the logits.
 void adapt_head(Builder& b, ForwardActs& f) {
-  const Adapter& adapter = b.weights.head_adapter;
+  Adapter adapter = b.weights.head_adapter;
   if (!adapter.present()) return;
+  if (ties_adapter(b.p.run)) {
+    const BufferId of_embedding = b.weights.embed_adapter.b.w;
+    adapter.a.w = b.add(role::kHeadLoraA, -1, Component::kActivations, b.p[of_embedding].cols, b.p.model.hidden,
+                        b.storage_type());
+    b.op(OpKind::kTranspose, -1, {of_embedding}, {adapter.a.w});
+  }
+  f.head_a = adapter.a.w;
   const bool has_magnitudes = adapter.magnitude.w != kNoBuffer;
   const BufferId input = dropped_input_of_head(b, f.hf);
   if (has_magnitudes && input != f.hf) f.head_dropped = input;

@@ -215,6 +215,7 @@ void build_params(Builder& b) {
   }
   // A tied head is the embedding itself: one weight, one gradient with two contributions.
   if (b.p.model.tied) b.weights.head = b.weights.embed;
+  if (ties_adapter(b.p.run)) b.weights.head_adapter.b = b.weights.embed_adapter.a;
 
   add_nf4_staging(b);
   b.rope_table =

@@ -159,6 +159,11 @@ void require_supported_ranks(const ModelSpec& m, const RunSpec& r, const Trainer
 /// The rules of the run are valid, train something, and no part of what a trainer computes together.
 void require_supported_rules(const ModelSpec& m, const RunSpec& r) {
   require_valid_adapters(m, r);
+  if (ties_adapter(r) && (!trains_adapters(r) || !m.tied || !(r.lora_targets & kTargetEmbedding) ||
+                          (r.lora_targets & kTargetHead)))
+    throw usage_error(
+        "lora.ensure_weight_tying needs a model whose LM head is its embedding, and an adapter of that",
+        "remove the key, or add \"embed_tokens\" to lora.targets");
   if (r.trainable.empty()) return;
   require_trainable_modules(m, r);
   if (const std::optional<SplitProduct> split = find_split_product(m, r))

@@ -31,7 +31,9 @@ struct LayerWeights {
 };
 struct Weights {
   Weight embed, final_norm, head;       // head == embed if the embeddings are tied
-  Adapter embed_adapter, head_adapter;  // also of a tied head, which the embedding does not share
+  // Also of a tied head. If both have one adapter (ties_adapter()), a of the head is absent, and its b is a of
+  // the embedding.
+  Adapter embed_adapter, head_adapter;
   std::vector<LayerWeights> layers;
 };
 
@@ -52,6 +54,7 @@ struct ForwardActs {
   BufferId x_out, hf, rstd_f;
   // u of the adapters outside the layers; kNoBuffer without.
   BufferId embed_lora = kNoBuffer, head_lora = kNoBuffer;
+  BufferId head_a = kNoBuffer;  // A of the adapter of the head
   // With DoRA: the output of the embedding before the magnitudes, the factors per output, and with dropout
   // the input of the adapter of the head.
   BufferId embed_unscaled = kNoBuffer, embed_scale = kNoBuffer, head_scale = kNoBuffer,

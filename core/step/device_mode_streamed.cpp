@@ -59,6 +59,7 @@ class Streamed {
   struct Run {
     std::uint32_t begin = 0, end = 0;
     Copies weight, grad;
+    std::vector<BufferId> adds;  // gradients on the host of which an earlier run has made the first write
   };
 
   /// Weights are pinned, as they are copied in every pass; gradients and optimizer state are only touched by
@@ -138,7 +139,10 @@ class Streamed {
     bool writes = false;
     for (BufferId& b : op.in) {
       if (const BufferId* w = r.weight.find(b)) b = *w;
-      if (const BufferId* g = r.grad.find(b)) b = *g, writes = true;
+      if (const BufferId* g = r.grad.find(b)) {
+        if (!(op.flags & kFirstWrite)) r.adds.push_back(b);
+        b = *g, writes = true;
+      }
     }
     for (BufferId& b : op.out)
       if (const BufferId* g = r.grad.find(b)) b = *g;
@@ -163,7 +167,9 @@ class Streamed {
     const Op& like = p_.ops[r.end - 1];
     for (const Arriving& a : arriving_) {
       out.push_back(make_op_like(like, OpKind::kHold, {a.device, a.staged}, {}));
-      out.push_back(make_op_like(like, OpKind::kAddGrad, {a.staged, a.host}, {a.host}, kFirstWrite));
+      const bool adds = std::find(r.adds.begin(), r.adds.end(), a.host) != r.adds.end();
+      out.push_back(make_op_like(like, OpKind::kAddGrad, {a.staged, a.host}, {a.host},
+                                 adds ? 0u : static_cast<std::uint32_t>(kFirstWrite)));
     }
     arriving_.clear();
   }

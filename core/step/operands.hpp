@@ -532,6 +532,12 @@ inline constexpr In kWork{1};   // as kMuon, of the largest whole tensor
 inline constexpr Out kXOut{0};  // the same buffer as kX
 }  // namespace muon_orthogonalise
 
+/// y = the transpose of a matrix.
+namespace transpose {
+inline constexpr In kMatrix{0};  // [n,k]
+inline constexpr Out kY{0};      // [k,n]
+}  // namespace transpose
+
 /// Slots that all optimizer operations share, and those that depend on the kind.
 namespace optimizer {
 inline constexpr In kGrad{0};

@@ -87,6 +87,7 @@ constexpr OpInfo kOps[] = {
     {"dora_factors", 2, 0, 0},
     {"muon_direction", 3, bits({muon_direction::kM}), 0},
     {"muon_orthogonalise", 2, bits({muon_orthogonalise::kX}), bits({muon_orthogonalise::kWork})},
+    {"transpose", 1, 0, 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -157,6 +158,10 @@ std::string op_label(const Program& p, const Op& op) {
 
 /// By the role name of the buffer: a look-up per operation must not search the parameters.
 AdapterBlocks lora_blocks(const Program& p, BufferId b) {
+  // Stacked B of the head, if it has the adapter of the embedding.
+  const role::ParamRoles& table = role::kLoraA[static_cast<std::size_t>(AdapterGroup::kEmbed)];
+  if (p[b].role == table.weight || p[b].role == table.grad)
+    return adapter_blocks(p.model, p.run, AdapterGroup::kHead, -1);
   for (std::uint32_t g = 0; g < kAllAdapterGroups; ++g)
     if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad ||
         p[b].role == role::kMagnitude[g].weight || p[b].role == role::kMagnitude[g].grad)

@@ -123,6 +123,7 @@ enum class OpKind : std::uint8_t {
   // the direction to the weight.
   kMuonDirection,      // momentum, and the direction that follows from it
   kMuonOrthogonalise,  // the direction of whole tensors
+  kTranspose,          // of B of the adapter of an embedding, which is A of that of the LM head
   kCount_,
 };
 

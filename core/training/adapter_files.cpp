@@ -47,10 +47,23 @@ TensorInfo in_file(TensorInfo t) {
   return t;
 }
 
-/// saved_tensors() with the names of the file. PEFT reads a tied embedding under the name of the head too.
+/// The factors of the LM head if it has the adapter of the embedding: PEFT has both in its files. A is B of the
+/// embedding transposed, B is A transposed, as it is in memory.
+std::vector<TensorInfo> factors_of_tied_head(const runfile::RunConfig& c) {
+  if (!ties_adapter(c.run)) return {};
+  RunSpec of_head = c.run;
+  of_head.lora_targets = kTargetHead, of_head.memory.dora = false;
+  const AdapterSize size = size_of_adapter(c.run, adapted_module(TensorRole::kEmbed, -1));
+  of_head.lora_rank = size.rank, of_head.lora_rules.clear();
+  return adapter_tensors(c.model, of_head);
+}
+
+/// saved_tensors() with the names of the file. PEFT reads a tied embedding, or the adapter of one, under the
+/// name of the head too.
 std::vector<TensorInfo> tensors_of_file(const runfile::RunConfig& c) {
   std::vector<TensorInfo> all = saved_tensors(c.model, c.run);
   for (TensorInfo& t : all) t = in_file(std::move(t));
+  for (TensorInfo& t : factors_of_tied_head(c)) all.push_back(std::move(t));
   if (trains_tied_embedding(c.model, c.run)) {
     all.push_back(*std::ranges::find(all, TensorRole::kEmbed, &TensorInfo::role));
     all.back().name = kTiedHead;
@@ -189,6 +202,7 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   // PEFT states a whole number; another one is a float in its files too.
   j["lora_alpha"] = number_of(c.lora.alpha);
   j["lora_dropout"] = c.run.memory.lora_dropout;
+  if (ties_adapter(c.run)) j["ensure_weight_tying"] = true;
   std::vector<std::string> modules = saved_modules(c.run);
   if (trains_tied_embedding(c.model, c.run)) {
     j["ensure_weight_tying"] = true;
@@ -219,8 +233,19 @@ void stream_adapter(plugin::Session& s, const runfile::RunConfig& c, const check
     sink(name_in_file(name), 0, transposed(whole, t->second.dim[0]));
     whole.clear();
   });
-  if (!trains_tied_embedding(c.model, c.run)) return;
   const std::vector<TensorInfo> all = saved_tensors(c.model, c.run);
+  for (const TensorInfo& t : factors_of_tied_head(c)) {
+    const bool a = t.part == AdapterPart::kA;
+    const auto source = std::ranges::find_if(all, [&](const TensorInfo& x) {
+      return x.role == TensorRole::kEmbed && x.part == (a ? AdapterPart::kB : AdapterPart::kA);
+    });
+    whole.clear();
+    state([&](std::string_view name, std::uint64_t, std::span<const float> values) {
+      if (name == source->name) whole.insert(whole.end(), values.begin(), values.end());
+    });
+    sink(t.name, 0, a ? transposed(whole, source->dim[0]) : whole);
+  }
+  if (!trains_tied_embedding(c.model, c.run)) return;
   const std::string embedding = std::ranges::find(all, TensorRole::kEmbed, &TensorInfo::role)->name;
   state([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
     if (name == embedding) sink(kTiedHead, first, values);

@@ -143,7 +143,8 @@ void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
   for (const AdaptedMatrix& m : matrices) {
     const TensorRole role = m.factors.front().role;
     // Embedding and head differ once one of them has changed.
-    if (model_.tied && (role == TensorRole::kEmbed || role == TensorRole::kHead) && !config.tied)
+    // With magnitudes, which each has of its own, one adapter of both makes them different too.
+    if (model_.tied && (role == TensorRole::kEmbed || role == TensorRole::kHead) && (!config.tied || config.dora))
       model_.tied = false, infos_ = tensors(model_);
     all.insert(all.end(), m.factors.begin(), m.factors.end());
   }

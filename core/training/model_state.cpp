@@ -294,6 +294,7 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
     add("lora.rslora", c.lora.rslora);
     add("lora.dora", r.memory.dora);
     add("lora.dropout", r.memory.lora_dropout);
+    if (ties_adapter(r)) add("lora.ensure_weight_tying", true);
     add("lora.targets", fmt::format("{}", fmt::join(runfile::names_of_targets(r.lora_targets), ",")));
     std::string rules_of_adapters = r.lora_rules;
     std::ranges::replace(rules_of_adapters, '\n', ',');

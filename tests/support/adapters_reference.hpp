@@ -24,6 +24,12 @@ inline constexpr std::uint32_t kAdapterTargets[] = {0b0000101, 0x7f,      0b0000
 /// Of matrices outside the layers: the LM head, the embedding, both, and both beside every matrix of a layer.
 inline constexpr std::uint32_t kSetsOutsideLayers[] = {kTargetHead, kTargetEmbedding, kTargetsOutsideLayers,
                                                        0x1ff};
+/// These, and for a model in which both are one tensor one adapter of both.
+inline std::vector<std::uint32_t> sets_outside_layers(const ModelSpec& m) {
+  std::vector<std::uint32_t> all(std::begin(kSetsOutsideLayers), std::end(kSetsOutsideLayers));
+  if (m.tied) all.insert(all.end(), {kTargetEmbedding | kTiedAdapter, 0x7f | kTargetEmbedding | kTiedAdapter});
+  return all;
+}
 
 /// The model that computes what one with adapters does. A tied LM head with an adapter, or an embedding with
 /// one, are different matrices once the adapters are merged.
@@ -85,9 +91,9 @@ struct AdaptedMatrix {
   // Of the embedding, whose rows are W + scale * A^T B^T: b is A, which is stored as a table, and a is B
   // transposed.
   bool table = false;
-  /// Magnitudes belong to rows, of the embedding to columns.
-  std::size_t magnitudes() const { return table ? inputs : outputs; }
-  std::size_t magnitude_of(std::size_t o, std::size_t i) const { return table ? i : o; }
+  bool by_columns = table;  // magnitudes belong to columns
+  std::size_t magnitudes() const { return by_columns ? inputs : outputs; }
+  std::size_t magnitude_of(std::size_t o, std::size_t i) const { return by_columns ? i : o; }
   /// Index in a of the element [k, i] of the factor [rank, inputs].
   std::size_t index(std::size_t k, std::size_t i) const { return table ? i * rank + k : k * inputs + i; }
 };
@@ -112,6 +118,11 @@ inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) 
     for (const TensorInfo& w : tensors(m))
       if (w.name == x.weight) x.outputs = w.dim[0], x.inputs = w.dim[1];
     if (x.outputs == 0) throw std::logic_error(x.weight + " is no tensor of the model");
+    out.push_back(x);
+    if (!table || !ties_adapter(r)) continue;
+    // The head has the same factors, and magnitudes of its rows.
+    x.weight = "lm_head.weight", x.magnitude = "base_model.model.lm_head.lora_magnitude_vector";
+    x.by_columns = false;
     out.push_back(std::move(x));
   }
   return out;

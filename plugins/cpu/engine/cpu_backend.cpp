@@ -112,6 +112,8 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_dora_squares(ctx, op);
     case OpKind::kDoraFactors:
       return run_dora_factors(ctx, op);
+    case OpKind::kTranspose:
+      return run_transpose(ctx, op);
     case OpKind::kDora:
       return run_dora(ctx, op);
     case OpKind::kDoraBwd:

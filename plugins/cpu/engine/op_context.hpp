@@ -136,6 +136,7 @@ void run_dequantize(OpContext&, const step::Op&);
 void run_lora_b(OpContext&, const step::Op&);
 void run_lora_b_dx(OpContext&, const step::Op&);
 void run_lora_b_dw(OpContext&, const step::Op&);
+void run_transpose(OpContext&, const step::Op&);
 void run_dora_scale(OpContext&, const step::Op&);
 void run_dora_squares(OpContext&, const step::Op&);
 void run_dora_factors(OpContext&, const step::Op&);

@@ -125,6 +125,19 @@ void lora_b_weight_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::ui
   }
 }
 
+void run_transpose(OpContext& ctx, const step::Op& op) {
+  const step::Buffer& matrix = ctx.buffer(op[transpose::kMatrix]);
+  ctx.by_storage([&](auto stored) {
+    using T = decltype(stored);
+    const T* from = ctx.at<T>(op[transpose::kMatrix]);
+    T* to = ctx.at<T>(op[transpose::kY]);
+    ctx.over_rows(matrix.cols, matrix.rows, [&](std::uint64_t first, std::uint64_t rows) {
+      for (std::uint64_t c = first; c < first + rows; ++c)
+        for (std::uint64_t r = 0; r < matrix.rows; ++r) to[c * matrix.rows + r] = from[r * matrix.cols + c];
+    });
+  });
+}
+
 void run_lora_b(OpContext& ctx, const step::Op& op) {
   ctx.by_storage([&](auto stored) {
     using T = decltype(stored);

@@ -103,6 +103,8 @@ void queue_dropout(OpContext&, const step::Op&);  // kDropout, kDropoutAdd
 template <class T>
 void queue_dequantize(OpContext&, const step::Op&);
 template <class T>
+void queue_transpose(OpContext&, const step::Op&);
+template <class T>
 void queue_dora(OpContext&, const step::Op&);  // kDora, kDoraBwd; kDoraScale, kDoraSquares, kDoraFactors
 void queue_linear_dx_add(OpContext&, const step::Op&);
 void queue_linear(OpContext&, const step::Op&);  // kLinear, kLinearDx, kLinearDw

@@ -51,6 +51,17 @@ void queue_dequantize(OpContext& ctx, const step::Op& op) {
                      op);
 }
 
+template <class T>
+void queue_transpose(OpContext& ctx, const step::Op& op) {
+  const step::Buffer& matrix = ctx.buffer(op[transpose::kMatrix]);
+  ctx.check_launch(cuda::transpose<T>(ctx.stream, static_cast<std::uint32_t>(matrix.rows),
+                                      static_cast<std::uint32_t>(matrix.cols),
+                                      ctx.get<T>(op[transpose::kMatrix]), ctx.get<T>(op[transpose::kY])),
+                   op);
+}
+
+template void queue_transpose<float>(OpContext&, const step::Op&);
+template void queue_transpose<Bf16>(OpContext&, const step::Op&);
 template void queue_dropout<float>(OpContext&, const step::Op&);
 template void queue_dropout<Bf16>(OpContext&, const step::Op&);
 template void queue_dequantize<float>(OpContext&, const step::Op&);

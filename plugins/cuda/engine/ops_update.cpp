@@ -124,6 +124,8 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return ctx.bf16() ? queue_dropout<Bf16>(ctx, op) : queue_dropout<float>(ctx, op);
     case OpKind::kDequantize:
       return ctx.bf16() ? queue_dequantize<Bf16>(ctx, op) : queue_dequantize<float>(ctx, op);
+    case OpKind::kTranspose:
+      return ctx.bf16() ? queue_transpose<Bf16>(ctx, op) : queue_transpose<float>(ctx, op);
     case OpKind::kDoraScale:
     case OpKind::kDoraSquares:
     case OpKind::kDoraFactors:

@@ -1,5 +1,5 @@
 // Operations of adapters that are no matrix products, as functions that queue them on a stream: dropout of
-// the input (elementwise.cu), and matrices in NF4 (convert.cu). A header of its own, so that a change of it
+// the input and transposed factors (elementwise.cu), and matrices in NF4 (convert.cu). A header of its own, so that a change of it
 // does not compile the kernels of attention again.
 #pragma once
 #include "core/model/nf4.hpp"
@@ -24,6 +24,10 @@ cudaError_t dropout(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, co
 template <class T>
 cudaError_t dropout_add(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const DropoutMask& mask,
                         const T* dy, T* dx);
+
+/// y[c, r] = x[r, c].  x: [rows, cols], of the size of a factor of an adapter.
+template <class T>
+cudaError_t transpose(cudaStream_t stream, std::uint32_t rows, std::uint32_t cols, const T* x, T* y);
 
 /// matrix[layout.elements] = the values of a tensor in NF4, the bits of nf4::dequantize_blocks(), rounded to
 /// T. `bytes` may have any alignment.

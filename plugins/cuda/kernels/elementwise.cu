@@ -1,4 +1,4 @@
-// Operations on independent elements (rotary positions, SwiGLU and its gradient, dropout) and column sums for
+// Operations on independent elements (rotary positions, SwiGLU and its gradient, dropout, transposes) and sums for
 // gradients of biases. Memory-bound: every array is read once and written once, 16 bytes at a time if
 // alignment permits, with all loads of a thread issued before the first use. Interface: kernel_functions.hpp,
 // adapter_kernels.hpp.
@@ -191,6 +191,15 @@ cudaError_t queue_dropout(cudaStream_t stream, std::uint64_t rows, std::uint32_t
                 stream, rows, n, mask, x, y, cut.lanes);
 }
 
+// ---- transposed factors of adapters
+template <class T>
+__global__ __launch_bounds__(256) void transpose_kernel(std::uint32_t rows, std::uint32_t cols,
+                                                        const T* __restrict__ x, T* __restrict__ y) {
+  const std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;  // of y
+  if (i >= std::uint64_t{rows} * cols) return;
+  y[i] = x[i % rows * cols + i / rows];
+}
+
 // ---- column sums
 // A block sums 32 packs of columns over the rows of one slot. Each of its 8 warps adds every eighth row; then
 // the sums of the warps are added in order. Lanes beyond the last column add nothing but reach the barrier.
@@ -309,6 +318,14 @@ cudaError_t dropout_add(cudaStream_t stream, std::uint64_t rows, std::uint32_t n
   return queue_dropout<true>(stream, rows, n, mask, dy, dx);
 }
 
+template <class T>
+cudaError_t transpose(cudaStream_t stream, std::uint32_t rows, std::uint32_t cols, const T* x, T* y) {
+  const std::uint64_t n = std::uint64_t{rows} * cols;
+  if (n == 0) return cudaSuccess;
+  return launch(transpose_kernel<T>, dim3(static_cast<unsigned>(divide_up(n, 256))), dim3(256), 0, stream, rows,
+                cols, x, y);
+}
+
 #define TRAINHOST_ELEMENTWISE(T)                                                                             \
   template cudaError_t rope<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, \
                                const float*, std::uint64_t, std::uint64_t, float);                           \
@@ -319,7 +336,8 @@ cudaError_t dropout_add(cudaStream_t stream, std::uint64_t rows, std::uint32_t n
   template cudaError_t dropout<T>(cudaStream_t, std::uint64_t, std::uint32_t, const DropoutMask&, const T*,  \
                                   T*);                                                                       \
   template cudaError_t dropout_add<T>(cudaStream_t, std::uint64_t, std::uint32_t, const DropoutMask&,        \
-                                      const T*, T*);
+                                      const T*, T*);                                                         \
+  template cudaError_t transpose<T>(cudaStream_t, std::uint32_t, std::uint32_t, const T*, T*);
 TRAINHOST_ELEMENTWISE(float)
 TRAINHOST_ELEMENTWISE(Bf16)
 #undef TRAINHOST_ELEMENTWISE

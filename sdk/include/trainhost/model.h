@@ -87,6 +87,9 @@ typedef struct th_model {
 #define TH_LORA_DOWN 64u
 #define TH_LORA_HEAD 128u  /* since 1.1: the LM head, of a model with tied embeddings too */
 #define TH_LORA_EMBED 256u /* since 1.1: the embedding */
+/* Since 1.1, with TH_LORA_EMBED and without TH_LORA_HEAD: the LM head, which is the embedding, has the same
+ * adapter, A of one being B of the other transposed. */
+#define TH_LORA_TIED 512u
 
 /* Activation checkpointing. */
 #define TH_RC_NONE 1u      /* everything that the backward pass reads is kept */

@@ -114,7 +114,9 @@ inline Case with_adapters_outside_layers(Case c, std::uint64_t seed) {
   if (seed % 4 == 0) c.run.lora_targets = 0, c.run.lora_rules.clear();
   c.run.lora_targets |= std::array{128u, 256u, 384u}[seed % 3];
   if (seed % 5 == 0) c.run.lora_rules += (c.run.lora_rules.empty() ? "" : "\n") + std::string("lm_head 5 3");
-  c.model.name += " outside the layers";
+  if (c.model.tied && seed % 3 != 0 && seed % 2)  // one adapter of both
+    c.run.lora_targets = (c.run.lora_targets & ~kTargetHead) | kTargetEmbedding | kTiedAdapter;
+  c.model.name += ties_adapter(c.run) ? " of a tied vocabulary" : " outside the layers";
   return c;
 }
 

@@ -21,18 +21,25 @@ const auto kAdaptedModels = boost::unit_test::data::make(small_models());
 
 /// Kinds of adapters: of every matrix of the layers, with magnitudes, and also of embedding and LM head.
 struct Kind {
-  bool dora, outside_layers;
+  bool dora, outside_layers, tied = false;  // tied: one adapter of both where they are one tensor
 };
 std::ostream& operator<<(std::ostream& o, const Kind& k) {
-  return o << (k.dora ? "DoRA" : "LoRA") << (k.outside_layers ? " of embedding and head too" : "");
+  return o << (k.dora ? "DoRA" : "LoRA") << (k.outside_layers ? " of embedding and head too" : "")
+           << (k.tied ? ", tied" : "");
 }
-const auto kKinds =
-    boost::unit_test::data::make({Kind{false, false}, Kind{true, false}, Kind{false, true}, Kind{true, true}});
-std::uint32_t targets_of(Kind k) { return k.outside_layers ? 0x1ff : 0x7f; }
+const auto kKinds = boost::unit_test::data::make({Kind{false, false}, Kind{true, false}, Kind{false, true},
+                                                  Kind{true, true}, Kind{false, true, true},
+                                                  Kind{true, true, true}});
+std::uint32_t targets_of(const Kind& k, const ModelSpec& m) {
+  return !k.outside_layers    ? 0x7f
+         : !k.tied || !m.tied ? 0x1ff
+                              : 0x7f | kTargetEmbedding | kTiedAdapter;
+}
 
 BOOST_AUTO_TEST_SUITE(cpu_adapters)
 
 BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedModels* kKinds, z, kind) {
+  if (kind.tied) return;  // with kind.outside_layers
   const bool dora = kind.dora;
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
@@ -40,8 +47,9 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedM
   std::size_t tables = 0;
   const cpu::Kernels* const* table = cpu::runnable_kernels(&tables);
   std::uint32_t variant = 0;
-  const auto masks = kind.outside_layers ? std::span<const std::uint32_t>(kSetsOutsideLayers)
-                                                  : std::span<const std::uint32_t>(kAdapterTargets);
+  const std::vector<std::uint32_t> masks =
+      kind.outside_layers ? sets_outside_layers(z.spec)
+                          : std::vector<std::uint32_t>(std::begin(kAdapterTargets), std::end(kAdapterTargets));
   for (const std::uint32_t mask : masks) {
     const std::uint32_t rank = 1 + variant % 3 * 2;  // 1, 3, 5
     RunSpec r = lora_run(z, 4, 1, mask, rank);
@@ -135,7 +143,7 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
     for (std::uint32_t threads : {1u, 3u})
       for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
         for (bool separate : {false, true}) {
-          RunSpec r = lora_run(z, 2, 2, targets_of(kind), 4);
+          RunSpec r = lora_run(z, 2, 2, targets_of(kind, z.spec), 4);
           r.recompute = recompute, r.optimizer = optimizer, r.memory.lora_dropout = 0.2;
           r.memory.dora = kind.dora;
           const Weights adapters = random_adapters(z.spec, r, 4);
@@ -160,7 +168,7 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss, kAdaptedMod
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
-  RunSpec r = lora_run(z, 2, 2, targets_of(kind), 3);
+  RunSpec r = lora_run(z, 2, 2, targets_of(kind, z.spec), 3);
   r.memory.lora_dropout = 0.3, r.memory.dora = dora;
   const Weights adapters = random_adapters(z.spec, r, 4), direction = random_adapters(z.spec, r, 5);
   CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2);
@@ -206,7 +214,7 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss, kAdaptedMod
 }
 
 BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters, kAdaptedModels* kKinds, z, kind) {
-  RunSpec r = lora_run(z, 2, 1, targets_of(kind), 3);
+  RunSpec r = lora_run(z, 2, 1, targets_of(kind, z.spec), 3);
   r.memory.dora = kind.dora;
   const Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4);
   const ModelSpec m = reference_model(z.spec, r);

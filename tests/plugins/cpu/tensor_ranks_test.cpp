@@ -63,7 +63,8 @@ std::vector<RankCase> tensor_cases() {
     with_adapters(tensor_case(3, 2, 1, 0), dora, 0);
     all.back().bf16 = true;
   }
-  for (std::size_t i = without; i < all.size(); ++i) all[i].targets = 0x1ff;
+  for (std::size_t i = without; i < all.size(); ++i)
+    all[i].targets = all[i].model.spec.tied && i % 2 ? 0x7f | kTargetEmbedding | kTiedAdapter : 0x1ffu;
   all.push_back(tensor_case(4, 4, 1, 0));
   for (const std::uint32_t data : {1u, 2u}) {
     all.push_back(tensor_case(1, 2, data, 0));

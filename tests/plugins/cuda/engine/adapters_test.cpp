@@ -39,7 +39,7 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients,
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   std::vector<std::uint32_t> masks(std::begin(kAdapterTargets), std::end(kAdapterTargets));
   masks.push_back(0);  // another size in every product
-  masks.insert(masks.end(), std::begin(kSetsOutsideLayers), std::end(kSetsOutsideLayers));
+  for (const std::uint32_t mask : sets_outside_layers(z.spec)) masks.push_back(mask);
   for (const std::uint32_t mask : masks) {
     ++variant;
     emu::reset();
@@ -195,7 +195,10 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
 // Dropout with several micro-batches: the second one of an update and every later update replay a captured
 // graph, and forward i + 1 runs before backward i in mode hybrid.
 BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_policy,
-                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
+                     kAdaptedModels* boost::unit_test::data::make({false, true}) *
+                         boost::unit_test::data::make({0x1ffu, 0x7fu | kTargetEmbedding | kTiedAdapter}),
+                     z, dora, adapted) {
+  if ((adapted & kTiedAdapter) && !z.spec.tied) return;
   const Ids ids = random_tokens(6 * z.seq, z.spec.vocab, 1),
             targets = random_targets(6 * z.seq, z.spec.vocab, 2);
   const bool nf4 = z.spec.tied;
@@ -205,7 +208,7 @@ BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
       if (std::string(mode) != "resident" && recompute == Recompute::kFull) continue;
       emu::reset();
-      RunSpec r = lora_run(z, 2, 3, 0x1ff, 3);
+      RunSpec r = lora_run(z, 2, 3, adapted, 3);
       r.recompute = recompute, r.memory.lora_dropout = 0.3, r.memory.dora = dora;
       if (nf4) r.mode = RunMode::kQlora, r.memory.double_quantized = true;
       CudaHost host(mode);

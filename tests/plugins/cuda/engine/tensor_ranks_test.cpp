@@ -61,7 +61,8 @@ std::vector<RankCase> tensor_cases() {
     with_adapters(tensor_case(4, 3, 1, 0), RunMode::kLora, 0, dora);
     all.back().bf16 = true;
   }
-  for (std::size_t i = without; i < all.size(); ++i) all[i].targets = 0x1ff;
+  for (std::size_t i = without; i < all.size(); ++i)
+    all[i].targets = all[i].model.spec.tied && i % 2 ? 0x7f | kTargetEmbedding | kTiedAdapter : 0x1ffu;
   for (const std::uint32_t data : {1u, 2u}) {
     all.push_back(tensor_case(1, 2, data, 0));
     all.back().model = model_of_blocks(), all.back().optimizer = Optimizer::kAdamW8bit;
