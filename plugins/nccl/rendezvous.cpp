@@ -60,7 +60,7 @@ Rendezvous::Rendezvous(const LaunchVariables& launch, std::uint64_t timeout_ms)
       deadline_(timeout_ms ? Clock::now() + Milliseconds(timeout_ms) : Clock::time_point::max()) {
   const bool serves = launch.rank == 0 && !launch.launcher_has_store;
   try {
-    if (serves) server_ = std::make_unique<StoreServer>(launch.port);
+    if (serves) server_ = std::make_unique<StoreServer>(launch.port, launch.ranks);
   } catch (const ConnectionError& e) {
     throw StatusError(TH_E_ARG,
                       "rank 0 cannot listen at MASTER_PORT=" + std::to_string(launch.port) + ": " + e.what(),

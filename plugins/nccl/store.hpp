@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,11 +44,14 @@ class StoreClient {
   Socket socket_;
 };
 
-/// Serves a store until it is destroyed. A connection that sends something else is closed.
+/// Serves a store until it is destroyed, from one thread, whatever the number of connections. A connection
+/// that sends something else is closed.
 class StoreServer {
  public:
-  /// Throws ConnectionError if nothing can listen at the port.
-  explicit StoreServer(std::uint16_t port);
+  /// connections: as many as are expected; the limit of open files of this process is raised for them, as far
+  /// as the machine lets it. Throws ConnectionError if nothing can listen at the port, or if the machine lets
+  /// a process have too few open files.
+  explicit StoreServer(std::uint16_t port, std::size_t connections = 0);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
 
@@ -58,21 +60,29 @@ class StoreServer {
   void wait_for_the_others(std::size_t expected, std::chrono::milliseconds limit);
 
  private:
-  void accept_connections();
-  void serve(Socket& socket);
-  void answer(Socket& socket, Clock::time_point deadline);
-
-  Socket listener_;
-  std::atomic<bool> ends_{false};
-  std::atomic<std::size_t> known_{0}, open_{0};  // connections of processes of the run
-  std::mutex mutex_;                             // of values_, and of closing sockets of connections_
-  std::map<std::string, std::string> values_;
+  /// A connection, with what has arrived of its next message and what it has not read yet of its answers.
   struct Connection {
     Socket socket;
-    std::thread thread;
+    bool known = false;  // it has said that it is a process of the run
+    std::string arrived, answers;
+    std::size_t needed = 1;      // bytes of `arrived` before the next message can be complete
+    Clock::time_point deadline;  // of a message that has begun, or of answers that are not read
   };
-  std::list<Connection> connections_;  // of acceptor_ until it has ended
-  std::thread acceptor_;
+  void serve();
+  void accept_all();
+  void exchange(Connection& c, short events);
+  void read(Connection& c);
+  void answer(Connection& c);
+  std::size_t answer_first(Connection& c);
+  void close(Connection& c);
+
+  Socket listener_, wake_;  // wake_: an event that ends the thread
+  std::atomic<bool> ends_{false};
+  std::atomic<std::size_t> known_{0}, open_{0};  // connections of processes of the run
+  // Of the thread.
+  std::map<std::string, std::string> values_;
+  std::list<Connection> connections_;
+  std::thread thread_;  // declared last: it uses the other members
 };
 
 }  // namespace trainhost::nccl

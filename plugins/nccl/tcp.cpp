@@ -20,6 +20,8 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
+constexpr std::chrono::minutes kUnresolved{10};
+
 int left_ms(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 1'000'000));
@@ -125,21 +127,22 @@ std::string Socket::receive_text(std::uint64_t most, Clock::time_point deadline)
   return text;
 }
 
-void Socket::shut_down() {
-  if (descriptor_ >= 0) ::shutdown(descriptor_, SHUT_RDWR);
-}
-
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC, hints.ai_socktype = SOCK_STREAM;
   std::string why;
+  // A name may be known later: of a machine that starts, in the name service of a cluster. Without a deadline
+  // a wrong name is one after a while.
+  const auto unresolved = std::min(deadline, Clock::now() + kUnresolved);
   for (Milliseconds pause{20};; pause = std::min(2 * pause, Milliseconds{500})) {
     addrinfo* found = nullptr;
     const int failed = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
     if (failed != 0) {
-      why = ::gai_strerror(failed);
-      if (failed != EAI_AGAIN) throw ConnectionError(why);  // no such host: asking again does not help
+      why = "'" + host + "' cannot be resolved: " + ::gai_strerror(failed);
+      const bool later =
+          failed == EAI_AGAIN || failed == EAI_NONAME || failed == EAI_NODATA || failed == EAI_FAIL;
+      if (!later || Clock::now() + pause >= unresolved) throw ConnectionError(why);
     }
     for (const addrinfo* a = all.get(); a; a = a->ai_next) {
       if (std::optional<Socket> s = connect_once(*a, deadline)) return std::move(*s);
@@ -172,12 +175,8 @@ Socket listen_at(std::uint16_t port) {
   return s;
 }
 
-bool is_readable(const Socket& socket, Milliseconds limit) {
-  return is_ready(socket.descriptor(), POLLIN, static_cast<int>(limit.count()));
-}
-
 std::optional<Socket> accept_from(const Socket& listener, Milliseconds limit) {
-  if (!is_readable(listener, limit)) return std::nullopt;
+  if (!is_ready(listener.descriptor(), POLLIN, static_cast<int>(limit.count()))) return std::nullopt;
   const int descriptor = ::accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (descriptor < 0) return std::nullopt;
   send_at_once(descriptor);

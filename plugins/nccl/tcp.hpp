@@ -33,15 +33,13 @@ class Socket {
   void receive(void* data, std::size_t bytes, Clock::time_point deadline);
   /// A size (u64) and as many bytes, at most `most`. Takes memory as they arrive, since anybody may connect.
   std::string receive_text(std::uint64_t most, Clock::time_point deadline);
-  /// Ends the connection; a thread that waits for it gets a ConnectionError.
-  void shut_down();
 
  private:
   int descriptor_ = -1;
 };
 
 /// Tries every address of the host, again and again until the deadline: the process that listens may start
-/// later. Throws ConnectionError with the last reason.
+/// later, and the name may be known later. Throws ConnectionError with the last reason.
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline);
 
 /// Listens on all addresses of this machine. Throws ConnectionError.
@@ -49,8 +47,5 @@ Socket listen_at(std::uint16_t port);
 
 /// The next connection; nullopt if none comes within `limit`.
 std::optional<Socket> accept_from(const Socket& listener, std::chrono::milliseconds limit);
-
-/// True if there is something to receive, or the connection has ended, within `limit`.
-bool is_readable(const Socket& socket, std::chrono::milliseconds limit);
 
 }  // namespace trainhost::nccl

@@ -139,6 +139,31 @@ BOOST_AUTO_TEST_CASE(a_store_of_the_launcher_is_used) {
   for (const Result& r : meet(all)) BOOST_TEST(r.meeting.id.bytes == std::string("the id"), r.error);
 }
 
+// torchrun keeps its store when it starts the processes again after a failure.
+BOOST_AUTO_TEST_CASE(a_restart_does_not_see_the_keys_of_the_attempt_before) {
+  std::vector<Process> all = processes(2);
+  const StoreServer torchrun(all[0].launch.port);
+  const std::map<std::string, std::string> variables = {{"RANK", "0"},
+                                                        {"WORLD_SIZE", "2"},
+                                                        {"MASTER_ADDR", "127.0.0.1"},
+                                                        {"MASTER_PORT", std::to_string(all[0].launch.port)},
+                                                        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                        {"TORCHELASTIC_RUN_ID", "run"}};
+  for (const auto& [k, v] : variables) ::setenv(k.c_str(), v.c_str(), 1);
+  for (const char* attempt : {"0", "1", "2"}) {
+    ::setenv("TORCHELASTIC_RESTART_COUNT", attempt, 1);
+    for (std::size_t r = 0; r < 2; ++r) all[r].launch = read_launch_variables(), all[r].launch.rank = r;
+    all[1].fails = attempt == std::string("0") ? "the first attempt" : "";
+    const std::vector<Result> results = meet(all);
+    if (!all[1].fails.empty())
+      is_reported_by_first(results, TH_E_UNAVAILABLE, "the first attempt");
+    else
+      for (const Result& x : results) BOOST_TEST(x.meeting.id.bytes == std::string("the id"), x.error);
+  }
+  for (const auto& [k, v] : variables) ::unsetenv(k.c_str());
+  ::unsetenv("TORCHELASTIC_RESTART_COUNT");
+}
+
 /// As Rendezvous writes an error: code, message, hint, each as its size and bytes.
 std::string posted(const std::string& code) {
   std::string out;

@@ -1,14 +1,19 @@
 // The store of the rendezvous among strangers: connections that send nothing, half a message, or a size that
-// does not come. And connections of a process with itself.
+// does not come. Many connections and slow ones. Connections of a process with itself, and names that are not
+// known.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "plugins/nccl/store.hpp"
@@ -87,6 +92,76 @@ BOOST_AUTO_TEST_CASE(a_text_takes_memory_as_it_arrives) {
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   BOOST_TEST(resident() < before + (32u << 20));
+}
+
+/// Threads of this process.
+int threads() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("Threads:")) return std::stoi(line.substr(8));
+  return 0;
+}
+
+// Two descriptors here for each connection, since the test is both ends.
+BOOST_AUTO_TEST_CASE(one_thread_serves_more_connections_than_the_limit_of_files) {
+  constexpr std::size_t kConnections = 1500;
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  if (before.rlim_max < 2 * kConnections + 300) return;  // this machine allows fewer
+  rlimit low = before;
+  low.rlim_cur = 1024;
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  {
+    const std::uint16_t at = port();
+    const int alone = threads();
+    StoreServer server(at, 2 * kConnections);
+    std::vector<std::unique_ptr<StoreClient>> clients;
+    for (std::size_t i = 0; i < kConnections; ++i) {
+      clients.push_back(std::make_unique<StoreClient>("127.0.0.1", at, soon()));
+      clients.back()->set("process/" + std::to_string(i), "here");
+    }
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; i < kConnections; ++i) keys.push_back("process/" + std::to_string(i));
+    BOOST_TEST(clients[700]->add("sum", 1) == 1);
+    while (!clients.back()->has(keys)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    BOOST_TEST(clients.front()->get("process/1499") == "here");
+    BOOST_TEST(threads() == alone + 1);
+    clients.clear();
+    const auto begin = Clock::now();
+    server.wait_for_the_others(kConnections, seconds(10));
+    BOOST_TEST((Clock::now() - begin < seconds(5)));
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+// A message that does not go on, or answers that are not read, delay nobody else.
+BOOST_AUTO_TEST_CASE(a_slow_connection_does_not_delay_the_others) {
+  const std::uint16_t at = port();
+  const StoreServer server(at);
+  Socket half = connect_to("127.0.0.1", at, soon());
+  const std::string begun = kValidate + kHalfASet;
+  half.send(begun.data(), begun.size(), soon());
+  StoreClient process("127.0.0.1", at, soon());
+  process.set("large", std::string(8 << 20, 'x'));
+  Socket asks = connect_to("127.0.0.1", at, soon());
+  std::string questions = kValidate;
+  for (int i = 0; i < 4; ++i) questions += std::string("\x03\x05\x00\x00\x00\x00\x00\x00\x00large", 14);
+  asks.send(questions.data(), questions.size(), soon());
+  const auto begin = Clock::now();
+  for (int i = 1; i <= 50; ++i) BOOST_TEST(process.add("sum", 1) == i);
+  BOOST_TEST((Clock::now() - begin < seconds(2)));
+  // All answers arrive, one after the other.
+  for (int i = 0; i < 4; ++i) BOOST_TEST(asks.receive_text(1u << 26, soon()).size() == (8u << 20));
+}
+
+// "localhost." plus a label that no resolver knows: asked again until the deadline, then one message.
+BOOST_AUTO_TEST_CASE(a_name_that_is_not_known_is_asked_for_until_the_deadline) {
+  const auto begin = Clock::now();
+  BOOST_CHECK_EXCEPTION(connect_to("no-such-machine.invalid", 29500, Clock::now() + seconds(1)),
+                        ConnectionError, [](const ConnectionError& e) {
+                          return test::has(e.what(), "'no-such-machine.invalid' cannot be resolved: ");
+                        });
+  BOOST_TEST((Clock::now() - begin >= std::chrono::milliseconds(400)));
 }
 
 // The port is unused and in the range of ephemeral ports. Each attempt to connect gets another source port,
