@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/abi/error_guard.hpp"
+#include "plugins/common/communicator_calls.hpp"
 #include "plugins/nccl/nccl_host_ranks.hpp"
 #include "trainhost/trainhost.hpp"
 
@@ -19,7 +20,7 @@ TH_MANIFEST(
 namespace trainhost::nccl {
 namespace {
 
-HostRanks& of(th_communicator_inst* i) { return *reinterpret_cast<HostRanks*>(i); }
+using Calls = plugins::CommunicatorCalls<HostRanks>;
 
 th_launch launch_of(const LaunchVariables& v) {
   th_launch out{};
@@ -47,24 +48,15 @@ th_status create(const th_host*, std::uint64_t timeout_ms, th_communicator_inst*
     th_launch launch = launch_of(v);
     launch.local_rank = ranks->local_rank(), launch.local_ranks = ranks->local_ranks();
     th::out(out, launch);
-    *instance = reinterpret_cast<th_communicator_inst*>(ranks.release());
+    *instance = Calls::instance(ranks.release());
   });
 }
 
-th_status start(th_communicator_inst* i, const th_collective* c, std::uint64_t* ticket, th_error* e) {
-  return abi::guard(e, [&] { *ticket = of(i).start(*c); });
-}
-th_status wait(th_communicator_inst* i, std::uint64_t ticket, th_error* e) {
-  return abi::guard(e, [&] { of(i).wait(ticket); });
-}
-void abort_ranks(th_communicator_inst* i, std::int32_t code) { of(i).abort(code); }
-void destroy(th_communicator_inst* i) { delete &of(i); }
+constexpr th_communicator kTable = {sizeof kTable, 0,           probe,        create,
+                                    Calls::start,  Calls::wait, Calls::abort, Calls::destroy};
 
-constexpr th_communicator kTable = {sizeof kTable, 0, probe, create, start, wait, abort_ranks, destroy};
-
-const void* table_of(const char* id) { return std::strcmp(id, TH_COMMUNICATOR_ID) == 0 ? &kTable : nullptr; }
-constexpr th_plugin kPlugin = {sizeof kPlugin, TH_ABI_MAJOR, TH_ABI_MINOR, "nccl",
-                               "0.1.0",        nullptr,      nullptr,      table_of};
+const void* table_of(const char* id) { return plugins::communicator_of(id, kTable); }
+constexpr th_plugin kPlugin = plugins::communicator_plugin("nccl", table_of);
 
 }  // namespace
 }  // namespace trainhost::nccl

@@ -42,8 +42,9 @@ inline std::ostream& operator<<(std::ostream& o, const RankCase& c) {
            << (c.mode == RunMode::kLora    ? ", LoRA"
                : c.mode == RunMode::kQlora ? ", QLoRA"
                                            : "")
-           << (c.targets != 0x7f ? ", outside layers" : "") << (c.dora ? ", DoRA" : "") << (c.dropout > 0 ? ", dropout" : "")
-           << (c.sequence ? ", sequence parallelism" : "") << (c.one_micro_batch ? ", one micro-batch" : "");
+           << (c.targets != 0x7f ? ", outside layers" : "") << (c.dora ? ", DoRA" : "")
+           << (c.dropout > 0 ? ", dropout" : "") << (c.sequence ? ", sequence parallelism" : "")
+           << (c.one_micro_batch ? ", one micro-batch" : "");
 }
 
 /// Number of different models, ranks, ZeRO stages, recompute policies, and modes of training among the cases
@@ -241,6 +242,43 @@ inline void same_layer_norms(const RankResult& one, const RankResult& many, doub
   }
 }
 
+inline double largest_difference(const Tensors& a, const Tensors& b) {
+  double worst = 0, scale = 0;
+  for (const auto& [name, values] : a) {
+    BOOST_REQUIRE(values.size() == b.at(name).size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      BOOST_REQUIRE_MESSAGE(std::isfinite(b.at(name)[i]), name << '[' << i << "] has no state");
+      worst = std::max(worst, static_cast<double>(std::abs(values[i] - b.at(name)[i])));
+      scale = std::max(scale, static_cast<double>(std::abs(values[i])));
+    }
+  }
+  return scale > 0 ? worst / scale : 0;
+}
+
+/// How near several ranks are to one process: relative, of losses and of state; norms ten times that of
+/// losses. 0: not compared, as where a rounding error of a moment may choose the next of its codes.
+struct Nearness {
+  double loss, weights, moments;
+};
+inline void trains_alike(const RankResult& one, const RankResult& many, const Nearness& near) {
+  BOOST_REQUIRE(one.loss.size() == many.loss.size());
+  for (std::size_t t = 0; t < one.loss.size(); ++t) {
+    BOOST_TEST(std::abs(many.loss[t] - one.loss[t]) <= near.loss * one.loss[t],
+               "step " << t << ": " << many.loss[t] << " against " << one.loss[t]);
+    BOOST_TEST(std::abs(many.norm[t] - one.norm[t]) <= 10 * near.loss * one.norm[t],
+               "step " << t << ": norm " << many.norm[t] << " against " << one.norm[t]);
+  }
+  same_layer_norms(one, many, 10 * near.loss);
+  if (near.weights > 0) BOOST_TEST(largest_difference(one.weights, many.weights) <= near.weights);
+  if (near.moments > 0) BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= near.moments);
+}
+/// Of tensor-parallel ranks: in bf16 they round the parts of a sum before they add them, or operands of
+/// products alone.
+inline Nearness of_tensor_ranks(const RankCase& c) {
+  if (c.bf16) return {3e-3, 0, 0};
+  return c.optimizer == Optimizer::kAdamW8bit ? Nearness{1e-5, 0, 0} : Nearness{1e-5, 1e-4, 1e-4};
+}
+
 /// Loss of an evaluation, and logits after two tokens, of every rank.
 template <class Rank = CpuRank>
 std::vector<std::pair<double, std::vector<float>>> evaluate_and_generate(const RankCase& c,
@@ -256,19 +294,6 @@ std::vector<std::pair<double, std::vector<float>>> evaluate_and_generate(const R
     out[number].second = session.next(2, 1);
   });
   return out;
-}
-
-inline double largest_difference(const Tensors& a, const Tensors& b) {
-  double worst = 0, scale = 0;
-  for (const auto& [name, values] : a) {
-    BOOST_REQUIRE(values.size() == b.at(name).size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      BOOST_REQUIRE_MESSAGE(std::isfinite(b.at(name)[i]), name << '[' << i << "] has no state");
-      worst = std::max(worst, static_cast<double>(std::abs(values[i] - b.at(name)[i])));
-      scale = std::max(scale, static_cast<double>(std::abs(values[i])));
-    }
-  }
-  return scale > 0 ? worst / scale : 0;
 }
 
 }  // namespace trainhost::test

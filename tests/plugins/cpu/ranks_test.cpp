@@ -53,18 +53,11 @@ BOOST_AUTO_TEST_CASE(there_are_at_least_120_combinations) {
 void compare_with_one_process(const RankCase& c) {
   constexpr std::uint32_t kSteps = 6;
   const RankResult one = train(c, 0, kSteps), many = train(c, c.ranks, kSteps);
-  // Products of bf16 round sums of other micro-batches alike, so it has no larger tolerance.
-  const double tolerance = c.optimizer == Optimizer::kAdamW8bit ? 1e-3 : 1e-5;
-  for (std::uint32_t t = 0; t < kSteps; ++t) {
-    BOOST_TEST(std::abs(many.loss[t] - one.loss[t]) <= tolerance * one.loss[t],
-               "step " << t << ": " << many.loss[t] << " against " << one.loss[t]);
-    BOOST_TEST(std::abs(many.norm[t] - one.norm[t]) <= 10 * tolerance * one.norm[t],
-               "step " << t << ": norm " << many.norm[t] << " against " << one.norm[t]);
-  }
-  if (c.optimizer == Optimizer::kAdamW8bit) return;
-  BOOST_TEST(largest_difference(one.weights, many.weights) <= 1e-4);
-  // A gradient whose products were rounded to bf16 may differ by a rounding of an operand.
-  BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= (c.bf16 ? 1e-3 : 1e-4));
+  // Products of bf16 round sums of other micro-batches alike, so it has no larger tolerance of losses; a
+  // gradient may differ by a rounding of an operand.
+  trains_alike(one, many,
+               c.optimizer == Optimizer::kAdamW8bit ? Nearness{1e-3, 0, 0}
+                                                    : Nearness{1e-5, 1e-4, c.bf16 ? 1e-3 : 1e-4});
 }
 
 BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::make(rank_cases()), c) {
