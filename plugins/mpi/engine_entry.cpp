@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/abi/error_guard.hpp"
+#include "plugins/common/communicator_calls.hpp"
 #include "plugins/mpi/engine_table.hpp"
 #include "plugins/mpi/mpi_ranks.hpp"
 #include "trainhost/plugin.h"
@@ -13,7 +14,7 @@
 namespace trainhost::mpi {
 namespace {
 
-Ranks& of(th_communicator_inst* i) { return *reinterpret_cast<Ranks*>(i); }
+using Calls = plugins::CommunicatorCalls<Ranks>;
 
 th_status create(std::uint64_t timeout_ms, th_launch* launch, th_communicator_inst** instance, th_error* e) {
   return abi::guard(e, [&] {
@@ -21,7 +22,7 @@ th_status create(std::uint64_t timeout_ms, th_launch* launch, th_communicator_in
     Dl_info libmpi{};
     if (dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &libmpi) && libmpi.dli_fname)
       dlopen(libmpi.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    auto ranks = std::make_unique<Ranks>(timeout_ms, launch->rank);
+    auto ranks = std::make_unique<Ranks>(timeout_ms, launch->rank, launch->local_ranks);
     if (ranks->ranks() != launch->ranks)
       throw abi::StatusError(TH_E_UNAVAILABLE,
                              std::string(launch->launcher) + " has started " + std::to_string(launch->ranks) +
@@ -30,20 +31,11 @@ th_status create(std::uint64_t timeout_ms, th_launch* launch, th_communicator_in
                              "start it with the mpirun of " + library_name());
     launch->rank = ranks->rank(), launch->local_rank = ranks->local_rank(),
     launch->local_ranks = ranks->local_ranks();
-    *instance = reinterpret_cast<th_communicator_inst*>(ranks.release());
+    *instance = Calls::instance(ranks.release());
   });
 }
 
-th_status start(th_communicator_inst* i, const th_collective* c, std::uint64_t* ticket, th_error* e) {
-  return abi::guard(e, [&] { *ticket = of(i).start(*c); });
-}
-th_status wait(th_communicator_inst* i, std::uint64_t ticket, th_error* e) {
-  return abi::guard(e, [&] { of(i).wait(ticket); });
-}
-void abort_ranks(th_communicator_inst* i, std::int32_t code) { of(i).abort(code); }
-void destroy(th_communicator_inst* i) { delete &of(i); }
-
-constexpr EngineTable kTable = {kEngineAbi, create, start, wait, abort_ranks, destroy};
+constexpr EngineTable kTable = {kEngineAbi, create, Calls::start, Calls::wait, Calls::abort, Calls::destroy};
 
 }  // namespace
 }  // namespace trainhost::mpi

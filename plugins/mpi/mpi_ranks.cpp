@@ -25,6 +25,14 @@ using Clock = std::chrono::steady_clock;
 constexpr int kQuestionTag = 1;                      // messages of collectives have 0
 constexpr std::uint64_t kLargestMessage = 1u << 30;  // MPI counts in int
 constexpr std::chrono::milliseconds kTurn{1500};     // rank 0 prints first: usually one message appears
+constexpr std::chrono::milliseconds kLook{500};      // at the other processes of this machine, while waiting
+// For a process that has ended its launcher ends the others, which is reported better; for one that hangs in
+// the library the thread that waits does.
+constexpr std::chrono::milliseconds kForLauncher{1500}, kForWorker{4000};
+
+std::int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count();
+}
 
 struct Range {
   std::uint64_t first, count;
@@ -53,11 +61,12 @@ std::string library_name() {
   return all.substr(0, all.find('\n'));
 }
 
-Ranks::Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank)
+Ranks::Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank, std::uint32_t started_here)
     : timeout_ms_(timeout_ms), launched_rank_(launched_rank) {
   worker_ = std::thread([this] { work(); });
   std::unique_lock lock(mutex_);
-  wait_or_end_process(lock, left_connect_, "MPI_Init_thread");
+  StartedProcesses started(started_here);
+  wait_or_end_process(lock, left_connect_, "MPI_Init_thread", [&] { return started.has_lost_one(); });
   if (failure_.empty()) return;
   ends_ = true;
   lock.unlock();
@@ -72,10 +81,12 @@ Ranks::~Ranks() {
     std::unique_lock lock(mutex_);
     const bool failed = !failure_.empty();  // the caller knows
     ends_ = awaited_ = true;
+    seen_ms_ = now_ms();
     started_.notify_one();
-    finished_.wait(lock, [this] { return left_queue_; });  // finish_messages() has a time limit
+    wait_for_worker(lock, [this] { return left_queue_; });
     if (!failed) why = failure_;
-    if (why.empty()) wait_or_end_process(lock, ended_, "MPI_Finalize");
+    if (why.empty())
+      wait_or_end_process(lock, ended_, "MPI_Finalize", [this] { return local_.ended().has_value(); });
   }
   if (!why.empty()) {  // a rank has not come to the end of the job
     if (launched_rank_ > 0) std::this_thread::sleep_for(kTurn);
@@ -85,13 +96,46 @@ Ranks::~Ranks() {
 }
 
 /// Waits for the worker inside a call of MPI that other processes have to make too, and that nothing can end
-/// but the process. The launcher then ends the others.
-void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in) {
-  if (timeout_ms_ == 0) return finished_.wait(lock, [&] { return done; });
-  if (finished_.wait_for(lock, std::chrono::milliseconds(timeout_ms_), [&] { return done; })) return;
-  if (launched_rank_ > 0 && finished_.wait_for(lock, kTurn, [&] { return done; })) return;
-  print_and_exit("waited " + std::to_string(timeout_ms_ / 1000) + " s in " + in +
-                 " for other ranks (see whether all of them run; parallel.timeout sets the time)");
+/// but the process. The launcher then ends the others. lost_one: whether a process of this machine has ended,
+/// on which the call may wait without end; in MPI_Finalize() it may have been ready before this one.
+void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in,
+                                const std::function<bool()>& lost_one) {
+  const auto begin = Clock::now();
+  const auto turn = launched_rank_ > 0 ? kTurn : std::chrono::milliseconds{0};
+  auto lost = Clock::time_point::max();
+  while (!finished_.wait_for(lock, kLook, [&] { return done; })) {
+    const auto now = Clock::now();
+    if (lost == Clock::time_point::max() && lost_one()) lost = now;
+    if (lost != Clock::time_point::max() && now - lost > kForWorker + turn)
+      print_and_exit(std::string("another rank of this machine has ended, and ") + in + " does not");
+    if (timeout_ms_ > 0 && now - begin > std::chrono::milliseconds(timeout_ms_) + turn)
+      print_and_exit("waited " + std::to_string(timeout_ms_ / 1000) + " s in " + in +
+                     " for other ranks (see whether all of them run; parallel.timeout sets the time)");
+  }
+}
+
+/// Waits for the worker, whose operations have a time limit; ends the process if it does not return from the
+/// library.
+void Ranks::wait_for_worker(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
+  const auto turn = launched_rank_ > 0 ? kTurn : std::chrono::milliseconds{0};
+  while (!finished_.wait_for(lock, kLook, done)) {
+    const std::int64_t in_library = now_ms() - seen_ms_;
+    if (in_library > (kForWorker + turn).count())
+      if (const std::string ended = ended_rank(); !ended.empty()) print_and_exit(ended);
+    // Beyond the limit of the worker itself and its questions.
+    constexpr std::int64_t kQuestionsMs = 15000;
+    if (timeout_ms_ > 0 && in_library > static_cast<std::int64_t>(timeout_ms_) + kQuestionsMs)
+      print_and_exit(std::string("MPI does not return from ") + running_ +
+                     " (see whether all ranks run; parallel.timeout sets the time)");
+  }
+}
+
+/// A message about a rank of this machine that has ended; "" if there is none.
+std::string Ranks::ended_rank() const {
+  const std::optional<Process> p = local_.ended();
+  if (!p) return {};
+  return "rank " + std::to_string(p->rank) + " on this machine has ended (process " + std::to_string(p->id) +
+         ")";
 }
 
 void Ranks::print_and_exit(const std::string& why) {
@@ -118,6 +162,10 @@ void Ranks::connect() {
   MPI_Comm local = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local);
   MPI_Comm_rank(local, &local_rank), MPI_Comm_size(local, &local_ranks);
+  Process own = own_process(static_cast<std::uint32_t>(rank));
+  std::vector<Process> processes(static_cast<std::size_t>(local_ranks));
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, processes.data(), sizeof own, MPI_BYTE, local);
+  local_.set(own.rank, processes);
   MPI_Comm_free(&local);
   rank_ = static_cast<std::uint32_t>(rank), ranks_ = static_cast<std::uint32_t>(ranks);
   local_rank_ = static_cast<std::uint32_t>(local_rank),
@@ -142,6 +190,7 @@ void Ranks::work() {
     if (queue_.empty()) break;
     const th_collective c = queue_.front();
     queue_.pop_front();
+    seen_ms_ = now_ms();
     if (!failure_.empty()) continue;
     lock.unlock();
     std::string failed;
@@ -202,6 +251,7 @@ std::uint64_t Ranks::start(const th_collective& c) {
   if (c.root >= ranks) throw abi::StatusError(TH_E_ARG, "rank " + std::to_string(c.root) + " does not exist");
   std::lock_guard lock(mutex_);
   if (!failure_.empty()) throw abi::StatusError(TH_E_IO, failure_);
+  if (queue_.empty()) seen_ms_ = now_ms();
   queue_.push_back(c);
   started_.notify_one();
   return ++last_ticket_;
@@ -211,7 +261,7 @@ void Ranks::wait(std::uint64_t ticket) {
   std::unique_lock lock(mutex_);
   if (ticket > last_ticket_) throw abi::StatusError(TH_E_ARG, "no operation was started with this ticket");
   awaited_ = true;
-  finished_.wait(lock, [&] { return done_ticket_ >= ticket || !failure_.empty(); });
+  wait_for_worker(lock, [&] { return done_ticket_ >= ticket || !failure_.empty(); });
   awaited_ = false;
   if (done_ticket_ < ticket) throw abi::StatusError(TH_E_IO, failure_);
 }
@@ -220,7 +270,7 @@ void Ranks::wait(std::uint64_t ticket) {
 /// launcher, which may hang as well.
 void Ranks::abort(std::int32_t code) {
   std::thread([code] {
-    std::this_thread::sleep_for(std::chrono::seconds(6));
+    std::this_thread::sleep_for(std::chrono::seconds(5));
     std::_Exit(code);
   }).detach();
   abort_ = code;
@@ -369,7 +419,8 @@ std::vector<bool> Ranks::ranks_that_wait() {
 /// at the messages.
 void Ranks::finish_messages() {
   constexpr std::chrono::milliseconds kBusy{1};
-  auto begin = Clock::now(), looked = begin;
+  auto begin = Clock::now(), looked = begin, looked_at_processes = begin + kForLauncher;
+  if (launched_rank_ > 0) looked_at_processes += kTurn;
   bool trusts = true;  // the ranks that wait too
   for (;;) {
     int all = 0;
@@ -382,7 +433,15 @@ void Ranks::finish_messages() {
       MPI_Error_string(error, text, &length);
       throw abi::StatusError(TH_E_IO, std::string(running_) + " failed: " + text);
     }
+    seen_ms_ = now_ms();
     if (all) break;
+    // What a rank sent before it ended may still arrive: one look later.
+    if (Clock::now() > looked_at_processes) {
+      const std::string ended = ended_rank();
+      if (!ended.empty() && std::exchange(lost_, true))
+        throw abi::StatusError(TH_E_IO, ended + " during " + running_);
+      looked_at_processes = Clock::now() + kLook;
+    }
     if (timeout_ms_ > 0 && Clock::now() - begin > std::chrono::milliseconds(timeout_ms_)) {
       std::vector<bool> missing(ranks_);
       for (std::size_t i = 0; i < messages_.size(); ++i) {

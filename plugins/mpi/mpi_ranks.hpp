@@ -7,12 +7,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "plugins/mpi/local_processes.hpp"
 #include "trainhost/communicator.h"
 
 namespace trainhost::mpi {
@@ -23,9 +25,10 @@ std::string library_name();
 class Ranks {
  public:
   /// Connects the processes. timeout_ms: 0 = waits for other ranks without end. launched_rank: the number of
-  /// this process according to its launcher. Throws abi::StatusError (TH_E_UNAVAILABLE). Ends the process if
-  /// the others do not come in time: MPI_Init_thread() cannot be left.
-  Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank);
+  /// this process according to its launcher, started_here: how many it has started on this machine, 0 if it
+  /// does not say. Throws abi::StatusError (TH_E_UNAVAILABLE). Ends the process if the others do not come in
+  /// time, or if one of this machine has ended: MPI_Init_thread() cannot be left.
+  Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank, std::uint32_t started_here);
   ~Ranks();  // all ranks together, unless an operation failed; ends the process if they do not come in time
   Ranks(const Ranks&) = delete;
 
@@ -60,7 +63,10 @@ class Ranks {
   void send_question(std::uint32_t to, const Question& q);
   std::vector<bool> answer_questions(std::uint64_t number);
   std::vector<bool> ranks_that_wait();
-  void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in);
+  void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in,
+                           const std::function<bool()>& lost_one);
+  void wait_for_worker(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
+  std::string ended_rank() const;
   [[noreturn]] void print_and_exit(const std::string& why);
 
   const std::uint64_t timeout_ms_;
@@ -70,6 +76,8 @@ class Ranks {
   // Messages of the current part of an operation, with the rank at the other end.
   std::vector<MPI_Request> messages_;
   std::vector<std::uint32_t> peers_;
+  LocalRanks local_;
+  bool lost_ = false;  // the worker has seen that a rank of this machine has ended
   const char* running_ = "";
   std::deque<Question> questions_;   // sent; a deque does not move them
   std::uint64_t last_question_ = 0;  // of this rank
@@ -84,7 +92,10 @@ class Ranks {
   bool left_connect_ = false, left_queue_ = false, ended_ = false;
   std::atomic<bool> awaited_{false};     // a caller is in wait()
   std::atomic<std::int32_t> abort_{-1};  // >= 0: all processes are to end with this code
-  std::thread worker_;                   // declared last: it uses the other members
+  // When the worker was last seen outside the library, in ms of a steady clock: it may not return from a
+  // call, for example if a process has died while it wrote to shared memory.
+  std::atomic<std::int64_t> seen_ms_{0};
+  std::thread worker_;  // declared last: it uses the other members
 };
 
 }  // namespace trainhost::mpi

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/abi/error_guard.hpp"
+#include "plugins/common/communicator_calls.hpp"
 #include "plugins/mpi/engine_table.hpp"
 #include "trainhost/trainhost.hpp"
 
@@ -160,9 +161,8 @@ void destroy(th_communicator_inst* i) { engine->destroy(i); }
 
 constexpr th_communicator kTable = {sizeof kTable, 0, probe, create, start, wait, abort_ranks, destroy};
 
-const void* table_of(const char* id) { return std::strcmp(id, TH_COMMUNICATOR_ID) == 0 ? &kTable : nullptr; }
-constexpr th_plugin kPlugin = {sizeof kPlugin, TH_ABI_MAJOR, TH_ABI_MINOR, "mpi",
-                               "0.1.0",        nullptr,      nullptr,      table_of};
+const void* table_of(const char* id) { return plugins::communicator_of(id, kTable); }
+constexpr th_plugin kPlugin = plugins::communicator_plugin("mpi", table_of);
 
 }  // namespace
 }  // namespace trainhost::mpi

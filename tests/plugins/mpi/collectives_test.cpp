@@ -3,6 +3,8 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
+
 #include "tests/support/mpirun.hpp"
 
 using namespace trainhost::test;
@@ -48,6 +50,17 @@ BOOST_AUTO_TEST_CASE(a_rank_is_not_named_by_those_that_wait_for_one_that_waits) 
   BOOST_TEST(r.code != 0);
   BOOST_TEST(has(r.err, "waited 4 s in all_reduce for rank 1"), r.err);
   BOOST_TEST(!has(r.err, "for rank 0"), r.err);
+}
+
+// Its launcher, stopped, cannot end the others: these see themselves that the process is gone.
+BOOST_AUTO_TEST_CASE(a_killed_rank_is_noticed_where_the_launcher_hangs) {
+  RunOptions o = under_mpirun(2);
+  o.program = TRAINHOST_RANK_PROGRAM;
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome r = run_program({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins", "1", "0", "lost"}, o);
+  BOOST_TEST(r.code != 0);
+  BOOST_TEST(has(r.err, "rank 1 on this machine has ended (process "), r.err);
+  BOOST_TEST((std::chrono::steady_clock::now() - begin < std::chrono::seconds(15)));  // before the timeout
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,11 +1,13 @@
 // One rank of plugins/mpi/collectives_test, started by mpirun, or of plugins/nccl/collectives_test, which
 // sets TRAINHOST_NCCL: runs random collectives through the plugin and compares every element with a plain
 // loop over what all ranks had. The ranks draw the same numbers, so each knows the others'.
-//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize|late|short]
+//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize|late|short|lost]
 // The last argument: a short timeout. short: nothing else; else rank 1 stops before that call of MPI, for
 // which the others then wait. late: of 4 ranks, rank 1 stops before a sum with rank 0, which comes 3.3 s
-// late; the others wait for rank 0 alone.
+// late; the others wait for rank 0 alone. lost (no short timeout): rank 1 stops the launcher, which then
+// cannot end the others, and is killed; rank 0 lets the launcher go on as soon as it has an error.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -120,9 +122,9 @@ int run(int argc, char** argv) {
   // Longer than MPI_Init_thread() takes on a busy machine, unless that call is the one that others wait in.
   const bool long_enough = stops == "finalize" || stops == "late";
   const auto ranks = registry.communicator(nccl ? "nccl" : "mpi")
-                         .connect(stops.empty() ? 20000
-                                  : long_enough ? 4000
-                                                : 1000);
+                         .connect(stops.empty() || stops == "lost" ? 20000
+                                  : long_enough                    ? 4000
+                                                                   : 1000);
   const std::uint32_t n = ranks->ranks(), rank = ranks->rank();
   std::mt19937_64 random(static_cast<std::uint64_t>(std::atoll(argv[2])));
   std::vector<Check> started;
@@ -156,6 +158,20 @@ int run(int argc, char** argv) {
     ranks->wait(ranks->start(c));
     c.kind = CollectiveKind::kBroadcast, c.group = {};
     ranks->wait(ranks->start(c));
+  }
+  if (stops == "lost") {
+    if (rank == 1) ::kill(::getppid(), SIGSTOP), ::raise(SIGKILL);
+    float values[2] = {};
+    Collective c;
+    c.kind = CollectiveKind::kBroadcast, c.root = 1;
+    c.dtype = DType::kF32, c.data = values, c.count = 2, c.piece = 2;
+    try {
+      ranks->wait(ranks->start(c));
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      ::kill(::getppid(), SIGCONT);
+      return 1;
+    }
   }
   const int operations = std::atoi(argv[3]);
   for (int o = 0; o < operations; ++o) {
