@@ -15,8 +15,7 @@ std::vector<float> initial_magnitudes(const step::Program& program, std::span<co
   const TensorInfo& info = whole[tensor];
   const auto index_of = [&](AdapterPart part) {
     // The matrix of a tied head is the embedding.
-    const bool tied_head =
-        part == AdapterPart::kNone && info.role == TensorRole::kHead && program.model.tied;
+    const bool tied_head = part == AdapterPart::kNone && info.role == TensorRole::kHead && program.model.tied;
     const TensorRole role = tied_head ? TensorRole::kEmbed : info.role;
     std::size_t i = 0;
     while (whole[i].role != role || whole[i].layer != info.layer || whole[i].part != part) ++i;
@@ -50,18 +49,19 @@ std::vector<float> initial_magnitudes(const step::Program& program, std::span<co
     const std::uint64_t first_row = first / inputs, end = first + values.size(),
                         rows = (end + inputs - 1) / inputs - first_row;
     if (adapters.transposed)
-      return for_each(static_cast<std::uint32_t>((inputs + kColumns - 1) / kColumns), [&](std::uint32_t task) {
-        const std::uint64_t left = task * kColumns, right = std::min(inputs, left + kColumns);
-        for (std::uint64_t row = first_row; row < first_row + rows; ++row) {
-          const std::uint64_t begin = std::max(first, row * inputs + left),
-                              last = std::min(end, row * inputs + right);
-          if (begin >= last) continue;
-          change.for_elements(begin, last - begin, [&](std::uint64_t i, std::uint64_t, double product) {
-            const double w = values[begin - first + i] + product;
-            squares[(begin + i) % inputs] += w * w;
+      return for_each(
+          static_cast<std::uint32_t>((inputs + kColumns - 1) / kColumns), [&](std::uint32_t task) {
+            const std::uint64_t left = task * kColumns, right = std::min(inputs, left + kColumns);
+            for (std::uint64_t row = first_row; row < first_row + rows; ++row) {
+              const std::uint64_t begin = std::max(first, row * inputs + left),
+                                  last = std::min(end, row * inputs + right);
+              if (begin >= last) continue;
+              change.for_elements(begin, last - begin, [&](std::uint64_t i, std::uint64_t, double product) {
+                const double w = values[begin - first + i] + product;
+                squares[(begin + i) % inputs] += w * w;
+              });
+            }
           });
-        }
-      });
     for_each(static_cast<std::uint32_t>((rows + kRows - 1) / kRows), [&](std::uint32_t task) {
       const std::uint64_t begin = std::max(first, (first_row + task * kRows) * inputs),
                           last = std::min(end, (first_row + (task + 1) * kRows) * inputs);

@@ -130,6 +130,8 @@ class KernelBackend final : public Backend {
       case OpKind::kDoraSquares:
       case OpKind::kDoraFactors:
       case OpKind::kTranspose:
+      case OpKind::kAdafactorSums:
+      case OpKind::kAdafactorChange:
       case OpKind::kCount_:
         break;
     }

@@ -2,9 +2,9 @@
 // shapes of the PEFT library, and where each of them acts. A matrix W [out, in] with an adapter of rank r
 // computes y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. With DoRA (Liu et al. 2024,
 // lora.dora) it has the weight W' = m * (W + scale * B A) / n instead, with a magnitude m and the norm n of
-// each row of W + scale * B A; n is a constant for gradients. Rows of W are outputs: of an embedding, which is
-// stored transposed, m and n belong to the columns of the table, as in PEFT. Only the adapters are trained,
-// and the modules of lora.modules_to_save (trainable.hpp).
+// each row of W + scale * B A; n is a constant for gradients. Rows of W are outputs: of an embedding, which
+// is stored transposed, m and n belong to the columns of the table, as in PEFT. Only the adapters are
+// trained, and the modules of lora.modules_to_save (trainable.hpp).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -50,11 +50,11 @@ struct AdapterBlock {
 struct AdapterBlocks {
   std::array<AdapterBlock, 3> block{};
   std::uint32_t count = 0;
-  std::uint64_t inputs = 0;                             // columns of every matrix of the product
-  std::uint64_t width = 0;                              // columns of the product's output
-  std::uint64_t rows_of_b = 0;                          // sum of the outputs of the blocks
-  std::uint64_t rank = 0;                               // of each of them
-  double scale = 0;                                     // the factor of B A: alpha / rank
+  std::uint64_t inputs = 0;     // columns of every matrix of the product
+  std::uint64_t width = 0;      // columns of the product's output
+  std::uint64_t rows_of_b = 0;  // sum of the outputs of the blocks
+  std::uint64_t rank = 0;       // of each of them
+  double scale = 0;             // the factor of B A: alpha / rank
   // Of the embedding: the matrix is stored as a table [inputs, width], and A as a table [inputs, rank].
   bool transposed = false;
   std::uint64_t inner() const { return count * rank; }  // columns of u
@@ -73,9 +73,9 @@ AdapterGroup group_of_product(const ModelSpec& m, std::uint32_t number);
 /// Bits of RunSpec::lora_targets for matrices outside the layers: TH_LORA_HEAD and TH_LORA_EMBED of the SDK.
 inline constexpr std::uint32_t kTargetHead = 128, kTargetEmbedding = 256,
                                kTargetsOutsideLayers = kTargetHead | kTargetEmbedding;
-/// TH_LORA_TIED: embedding and LM head are one tensor and have one adapter, as with ensure_weight_tying in PEFT.
-/// A [V,r] of the embedding, as it is stored, is B of the head, and B [H,r] of the embedding is A of the head
-/// transposed. Each has magnitudes of its own. The gradients of both uses are added up.
+/// TH_LORA_TIED: embedding and LM head are one tensor and have one adapter, as with ensure_weight_tying in
+/// PEFT. A [V,r] of the embedding, as it is stored, is B of the head, and B [H,r] of the embedding is A of
+/// the head transposed. Each has magnitudes of its own. The gradients of both uses are added up.
 inline constexpr std::uint32_t kTiedAdapter = 512;
 inline bool ties_adapter(const RunSpec& r) { return (r.lora_targets & kTiedAdapter) != 0; }
 /// Whether the LM head or the embedding has an adapter: by lora_targets in runs of trainers, else by the

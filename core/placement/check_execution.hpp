@@ -197,6 +197,10 @@ class ValueRun {
         return bit(grad_squares::kPartials);
       case OpKind::kMuonOrthogonalise:
         return bit(muon_orthogonalise::kWork);
+      case OpKind::kAdafactorSums:
+        return bit(adafactor_sums::kSums);
+      case OpKind::kAdafactorChange:
+        return bit(adafactor_change::kSums);
       default:
         return 0;
     }
@@ -269,6 +273,9 @@ class ValueRun {
     const BufferId b = in(k);
     if (b == kNoBuffer) return;
     if (p_[b].persistent) return f_.at(i_, "uses " + p_[b].name() + " as scratch");
+    for (std::uint8_t other = 0; other < o_->ins; ++other)
+      if (other != k.slot && in(In{other}) == b)
+        return f_.at(i_, "uses " + p_[b].name() + " as scratch and as another operand");
     contents(b) = {};
     write(b);
   }
@@ -398,7 +405,8 @@ class ValueRun {
   Value sum_with_adapters(TensorRole r, std::int32_t l, const Product& q) const {
     return has_magnitudes(r, l) ? of_product(Quantity::kUnscaled, r, l) : q.y;
   }
-  /// The role of the matrix of an adapter, stacked with others of its product: of a tied head the embedding's.
+  /// The role of the matrix of an adapter, stacked with others of its product: of a tied head the
+  /// embedding's.
   TensorRole matrix_of(TensorRole adapter) const {
     return adapter == TensorRole::kHead ? head_role() : first_matrix(adapter);
   }
@@ -500,6 +508,9 @@ class ValueRun {
   void muon();
   void muon_direction();
   void muon_orthogonalise();
+  void adafactor();
+  void adafactor_sums();
+  void adafactor_change();
   void dora_scale();
   void dora_squares();
   void dora_factors();

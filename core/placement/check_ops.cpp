@@ -158,8 +158,9 @@ void ValueRun::embed() {
     return give(embed::kX, part_of_sum(lora_inner(TensorRole::kEmbed, -1)));
   }
   weight(embed::kTable, TensorRole::kEmbed, -1);
-  const Value x = has_magnitudes(TensorRole::kEmbed, -1) ? of_product(Quantity::kUnscaled, TensorRole::kEmbed, -1)
-                                                         : value(Quantity::kResidual, 0);
+  const Value x = has_magnitudes(TensorRole::kEmbed, -1)
+                      ? of_product(Quantity::kUnscaled, TensorRole::kEmbed, -1)
+                      : value(Quantity::kResidual, 0);
   give(embed::kX, adapts_embedding() ? without_adapters(x) : part_of_sum(x));
 }
 
@@ -189,7 +190,8 @@ void ValueRun::adapter_of_head() {
   if (drops() || backward) scratch(head::unscaled(o_->kind));
 }
 
-/// d hf, which lacks the part of A of an adapter, as does with DoRA the gradient of the dropped input; u becomes its gradient, and that of B is added to.
+/// d hf, which lacks the part of A of an adapter, as does with DoRA the gradient of the dropped input; u
+/// becomes its gradient, and that of B is added to.
 void ValueRun::adapter_of_head_bwd(Out d_hf, Out d_u, Out d_dropped) {
   const Value hf = grad(value(Quantity::kNormed, 2 * layers_));
   if (!adapts_head()) return give(d_hf, part_of_sum(hf));
@@ -200,7 +202,8 @@ void ValueRun::adapter_of_head_bwd(Out d_hf, Out d_u, Out d_dropped) {
   give(d_hf, without_adapters(hf));
   if (has_magnitudes(TensorRole::kHead, -1)) {
     contributes(head::grad_magnitude(o_->kind), TensorRole::kHead, -1, AdapterPart::kMagnitude);
-    if (drops()) give(d_dropped, without_adapters(grad(of_product(Quantity::kDropped, TensorRole::kHead, -1))));
+    if (drops())
+      give(d_dropped, without_adapters(grad(of_product(Quantity::kDropped, TensorRole::kHead, -1))));
   }
   give(d_u, part_of_sum(grad(lora_inner(TensorRole::kHead, -1))));
 }
@@ -286,6 +289,40 @@ void ValueRun::muon_orthogonalise() {
   need(muon_orthogonalise::kX, v);
   v.quantity = Quantity::kOrthogonal;
   give(muon_orthogonalise::kXOut, v);
+}
+
+/// With the sums over the ranks where TP ranks divide the parameter.
+void ValueRun::adafactor() {
+  const std::uint32_t param = params_.param_of(in(adafactor::kGrad), ParamPart::kGrad);
+  if (o_->ins > adafactor::kOfRanks.slot) {
+    need(adafactor::kOfRanks, value(Quantity::kFactored, static_cast<std::int32_t>(param)));
+    need(adafactor::kChange, value(Quantity::kChange, static_cast<std::int32_t>(param)));
+  }
+  update_with_scratch(adafactor::kSums);
+}
+
+/// Each TP rank has a part of the sums.
+void ValueRun::adafactor_sums() {
+  for (std::uint8_t k = 0; k < o_->ins; ++k)
+    if (k != adafactor_sums::kSums.slot) intact(in(In{k}));
+  scratch(adafactor_sums::kSums), persistent(adafactor_sums::kScalars);
+  const std::uint32_t param = params_.factors(i_);
+  if (param == UINT32_MAX) return;
+  write(out(adafactor_sums::kOwnOut));
+  give(adafactor_sums::kX, part_of_sum(value(Quantity::kFactored, static_cast<std::int32_t>(param))));
+}
+
+void ValueRun::adafactor_change() {
+  for (const In k : {adafactor_change::kGrad, adafactor_change::kOwn, adafactor_change::kOther})
+    if (in(k) != kNoBuffer) intact(in(k));
+  scratch(adafactor_change::kSums), persistent(adafactor_change::kScalars);
+  const std::uint32_t param = params_.factors(i_);
+  if (param == UINT32_MAX) return;
+  need(adafactor_change::kOfRanks, value(Quantity::kFactored, static_cast<std::int32_t>(param)));
+  const bool matrix = in(adafactor_change::kOther) != kNoBuffer;
+  if (matrix) write(out(adafactor_change::kOtherOut));
+  give(matrix ? adafactor_change::kY : Out{0},
+       part_of_sum(value(Quantity::kChange, static_cast<std::int32_t>(param))));
 }
 
 /// The destination gets the contents of the source; for a weight, kWeightCopy. A persistent destination is
@@ -444,7 +481,13 @@ void ValueRun::apply() {
       for (BufferId b : o_->outputs()) write(b);
       break;
     case OpKind::kAdafactor:
-      update_with_scratch(adafactor::kSums);
+      adafactor();
+      break;
+    case OpKind::kAdafactorSums:
+      adafactor_sums();
+      break;
+    case OpKind::kAdafactorChange:
+      adafactor_change();
       break;
     case OpKind::kMuon:
       muon();

@@ -146,6 +146,32 @@ std::uint32_t ParamRecord::direction(std::uint32_t op) {
   return i;
 }
 
+/// The parts of an update by Adafactor before kAdafactor, each once.
+std::uint32_t ParamRecord::factors(std::uint32_t op) {
+  using namespace operand;
+  const Op& o = p_.ops[op];
+  const bool sums = o.kind == OpKind::kAdafactorSums;
+  any_update_ = true;
+  if (sums_ != 1) f_.at(op, "updates by the norm of this rank alone");
+  const std::uint32_t i = param_of(o[adafactor_sums::kGrad], ParamPart::kGrad);
+  if (i == UINT32_MAX)
+    return f_.at(op, "finds " + p_[o[adafactor_sums::kGrad]].name() + " where a gradient belongs"), i;
+  const Param& q = p_.params[i];
+  State& s = states_[i];
+  if (kind_of(p_.run.optimizer, q) != OpKind::kAdafactor) f_.at(op, "is not the optimizer of the run");
+  if (!is_divided(i)) f_.at(op, "adds up what every TP rank has");
+  const bool by_columns = division_of(p_.tensor_infos[q.slices.front().tensor]) == Division::kColumns;
+  const BufferId own = by_columns ? q.v : q.m, other = by_columns ? q.m : q.v;
+  const bool same = sums ? o[adafactor_sums::kWeight] == q.weight && o[adafactor_sums::kOwn] == own &&
+                               o[adafactor_sums::kMaster] == q.master
+                         : o[adafactor_change::kOwn] == own && o[adafactor_change::kOther] == other;
+  if (!same) f_.at(op, "updates " + p_[q.weight].name() + " with buffers of another parameter");
+  if (!s.defined) f_.at(op, "reads " + p_[q.grad].name() + " before anything has written it");
+  std::uint32_t& times = sums ? s.factored : s.changes;
+  if (++times > 1) f_.at(op, "changes the means of " + p_[q.weight].name() + " a second time");
+  return i;
+}
+
 /// Every operand must belong to the same parameter: buffers of equal shape are interchangeable for the shape
 /// check, so only identity finds a mix-up.
 void ParamRecord::update(std::uint32_t op) {

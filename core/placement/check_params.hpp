@@ -34,6 +34,7 @@ class ParamRecord {
   void squares(std::uint32_t op, BufferId grad);
   /// Of kMuonDirection: the parameter; UINT32_MAX, with a finding, if its operands are not those of one.
   std::uint32_t direction(std::uint32_t op);
+  std::uint32_t factors(std::uint32_t op);
   /// True if each TP rank has a part of the matrices of a parameter.
   bool is_divided(std::size_t param) const;
   void update(std::uint32_t op);
@@ -57,6 +58,7 @@ class ParamRecord {
     std::uint32_t contributions = 0, first_writes = 0;         // in this micro-batch
     std::uint32_t squares = 0, updates = 0;                    // in this update
     std::uint32_t directions = 0;                              // likewise, of Muon in parts
+    std::uint32_t factored = 0, changes = 0;                   // likewise, of Adafactor in parts
     std::uint32_t reduced = 0, gathered = 0, tensor_sums = 0;  // likewise, of several ranks
   };
   const Entry& entry(BufferId b) const { return entries_[b]; }

@@ -166,6 +166,21 @@ class Shapes {
         return T;
     return 1;
   }
+  std::uint64_t tensors_of(BufferId grad) const {
+    for (const Param& q : p_.params)
+      if (q.grad == grad) return q.slices.size();
+    return 0;
+  }
+  /// Sums of a tensor that TP ranks add up for Adafactor: of the columns if they divide rows, else of the
+  /// rows.
+  std::uint64_t exchanged(BufferId grad) const {
+    for (const Param& q : p_.params) {
+      if (q.grad != grad) continue;
+      const TensorInfo& t = p_.tensor_infos[q.slices.front().tensor];
+      return t.rank < 2 ? 0 : division_of(t) == Division::kColumns ? t.dim[0] : t.dim[1];
+    }
+    return 0;
+  }
   std::uint64_t most_columns() const {
     std::uint64_t columns = 0;
     for (const Param& q : p_.params)
@@ -234,7 +249,8 @@ void Shapes::forward() {
     }
     case OpKind::kDoraScale: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[dora_scale::kMagnitude], AdapterPart::kMagnitude);
-      adapted_matrix(dora_scale::kWeight, dora_scale::kA, blocks), in(dora_scale::kB, blocks.rows_of_b, blocks.rank), in(dora_scale::kMagnitude, blocks.rows_of_b, 1),
+      adapted_matrix(dora_scale::kWeight, dora_scale::kA, blocks),
+          in(dora_scale::kB, blocks.rows_of_b, blocks.rank), in(dora_scale::kMagnitude, blocks.rows_of_b, 1),
           f32_out(dora_scale::kScale, 2, blocks.width);
       break;
     }
@@ -300,7 +316,8 @@ void Shapes::head() {
       if (T > 1) f32(head_loss::kStats, T * M, 3);
       adapter_of_head();
       // The logits of a chunk and those before the magnitudes are of the same rows.
-      if (o_[head_loss::kUnscaled] != kNoBuffer && p_[o_[head_loss::kUnscaled]].rows < p_[o_[head_loss::kLogits]].rows)
+      if (o_[head_loss::kUnscaled] != kNoBuffer &&
+          p_[o_[head_loss::kUnscaled]].rows < p_[o_[head_loss::kLogits]].rows)
         f_.at(i_, p_[o_[head_loss::kUnscaled]].name() + " has fewer rows than the logits");
       break;
     case OpKind::kHeadStats:
@@ -468,7 +485,24 @@ void Shapes::update() {
       if (o_[adafactor::kColumns] != kNoBuffer)  // a row per tensor: check_structure.cpp
         f32(adafactor::kColumns, p_[o_[adafactor::kColumns]].rows, g.cols);
       typed(adafactor::kSums, W, most_columns() + 2, DType::kF64);
+      if (o_.ins > adafactor::kOfRanks.slot)
+        f32(adafactor::kOfRanks, tensors_of(o_[adafactor::kGrad]), exchanged(o_[adafactor::kGrad]) + 2),
+            f32(adafactor::kChange, tensors_of(o_[adafactor::kGrad]), 1);
       break;
+    case OpKind::kAdafactorSums:
+      in(adafactor_sums::kWeight, g.rows, g.cols), f32(adafactor_sums::kMaster, g.rows, g.cols),
+          scalars(adafactor_sums::kScalars), typed(adafactor_sums::kSums, W, most_columns() + 2, DType::kF64),
+          f32_out(adafactor_sums::kX, tensors_of(o_[adafactor_sums::kGrad]),
+                  exchanged(o_[adafactor_sums::kGrad]) + 2);
+      break;
+    case OpKind::kAdafactorChange: {
+      const BufferId grad = o_[adafactor_change::kGrad];
+      scalars(adafactor_change::kScalars), typed(adafactor_change::kSums, W, most_columns() + 2, DType::kF64),
+          f32(adafactor_change::kOfRanks, tensors_of(grad), exchanged(grad) + 2),
+          f32_out(o_[adafactor_change::kOther] == kNoBuffer ? Out{0} : adafactor_change::kY, tensors_of(grad),
+                  1);
+      break;
+    }
     case OpKind::kMuon:
       in(muon::kWeight, g.rows, g.cols), f32(muon::kM, g.rows, g.cols), scalars(muon::kScalars),
           f32(muon::kMaster, g.rows, g.cols), f32(muon::kWork, muon_work(), 1);

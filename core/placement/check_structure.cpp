@@ -33,8 +33,8 @@ const Signature& signature(OpKind k) {
       {2, 0, {0, kNone, kNone, kNone}},          // rope
       {3, 0b110, {kNew, kNew, kNone, kNone}},    // attention; 2 without documents
       {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
-      // head_loss; the second output only with a gradient, the others with an adapter, with DoRA, and with its
-      // dropout; inputs: inputs_of_head()
+      // head_loss; the second output only with a gradient, the others with an adapter, with DoRA, and with
+      // its dropout; inputs: inputs_of_head()
       {15, 0b11001000, {0, 3, 5, 8}, 10, 13, 14},
       {10, 0b1100000, {4, kNone, kNone, kNone}},   // head_eval; likewise
       {7, 0, {kNew, kNone, kNone, kNone}},         // head_logits; likewise
@@ -64,24 +64,27 @@ const Signature& signature(OpKind k) {
       {2, 0, {kNew, kNone, kNone, kNone}},         // dropout; 1 on the CPU
       {3, 0, {1, kNone, kNone, kNone}},            // dropout_add; 2 on the CPU
       {6, 0b100000, {1, 2, 3, 5}},                 // adamw_8bit; likewise
-      {7, 0b1001000, {1, 2, 3, 6}},                // adafactor; likewise, column means only of a matrix
-      {7, 0b1110000, {1, 2, 5, kNone}},            // muon; likewise; 6 without a direction
-      {1, 0, {kNew, kNone, kNone, kNone}},         // dequantize
-      {4, 0, {kNew, kNone, kNone, kNone}},         // dora_scale
-      {5, 0b11100, {4, kNone, kNone, kNone}},      // dora; without operand 4 the output is new
-      {4, 0, {1, 3, kNew, kNone}},                 // dora_bwd; the last only with dropout
-      {2, 0, {0, kNone, kNone, kNone}},            // all_reduce
-      {2, 0, {0, kNone, kNone, kNone}},            // reduce_scatter
-      {3, 0, {0, kNone, kNone, kNone}},            // all_gather; 2 without ZeRO 3
-      {1, 0, {0, kNone, kNone, kNone}},            // wait
-      {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
-      {9, 0, {kNew, kNone, kNone, kNone}},         // head_stats; inputs: inputs_of_head()
-      {2, 0b10, {kNew, kNone, kNone, kNone}},      // take_rows
-      {3, 0, {kNew, kNone, kNone, kNone}},         // dora_squares
-      {2, 0, {kNew, kNone, kNone, kNone}},         // dora_factors
-      {3, 0, {1, kNew, kNone, kNone}},             // muon_direction
-      {2, 0, {0, kNone, kNone, kNone}},            // muon_orthogonalise
-      {1, 0, {kNew, kNone, kNone, kNone}},         // transpose
+      // adafactor; likewise, column means only of a matrix; 7 unless TP ranks divide the parameter
+      {9, 0b1001000, {1, 2, 3, 6}},
+      {7, 0b1110000, {1, 2, 5, kNone}},        // muon; likewise; 6 without a direction
+      {1, 0, {kNew, kNone, kNone, kNone}},     // dequantize
+      {4, 0, {kNew, kNone, kNone, kNone}},     // dora_scale
+      {5, 0b11100, {4, kNone, kNone, kNone}},  // dora; without operand 4 the output is new
+      {4, 0, {1, 3, kNew, kNone}},             // dora_bwd; the last only with dropout
+      {2, 0, {0, kNone, kNone, kNone}},        // all_reduce
+      {2, 0, {0, kNone, kNone, kNone}},        // reduce_scatter
+      {3, 0, {0, kNone, kNone, kNone}},        // all_gather; 2 without ZeRO 3
+      {1, 0, {0, kNone, kNone, kNone}},        // wait
+      {2, 0, {0, kNone, kNone, kNone}},        // sum_scalars
+      {9, 0, {kNew, kNone, kNone, kNone}},     // head_stats; inputs: inputs_of_head()
+      {2, 0b10, {kNew, kNone, kNone, kNone}},  // take_rows
+      {3, 0, {kNew, kNone, kNone, kNone}},     // dora_squares
+      {2, 0, {kNew, kNone, kNone, kNone}},     // dora_factors
+      {3, 0, {1, kNew, kNone, kNone}},         // muon_direction
+      {2, 0, {0, kNone, kNone, kNone}},        // muon_orthogonalise
+      {6, 0b100000, {2, kNew, kNone, kNone}},  // adafactor_sums; with a master copy where there is one
+      {6, 0b100, {2, kNew, kNone, kNone}},     // adafactor_change; of a vector the second output alone
+      {1, 0, {kNew, kNone, kNone, kNone}},     // transpose
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -109,15 +112,19 @@ void check_sections(const Program& p, Findings& f) {
   wanted(SectionKind::kGenerate, "generate", true);
 }
 
-/// Muon gets its direction from other operations where the host has the weights, and where TP ranks divide
-/// the matrices of the parameter with this gradient.
-bool is_muon_in_parts(const Program& p, BufferId grad) {
-  if (p.traits.mode == "streamed") return true;
+/// True if TP ranks divide the matrices of the parameter with this gradient.
+bool is_divided(const Program& p, BufferId grad) {
   if (p.run.parallel.tensor <= 1 || p.run.mode == RunMode::kInference) return false;
   for (const Param& q : p.params)
     if (q.grad == grad && grad != kNoBuffer)
       return division_of(p.tensor_infos[q.slices.front().tensor]) != Division::kNone;
   return false;
+}
+
+/// Muon gets its direction from other operations where the host has the weights, and where TP ranks divide
+/// the matrices of the parameter with this gradient.
+bool is_muon_in_parts(const Program& p, BufferId grad) {
+  return p.traits.mode == "streamed" || is_divided(p, grad);
 }
 
 /// Inputs of an operation of the head: without statistics of TP ranks, without an adapter, without DoRA, or
@@ -129,8 +136,7 @@ std::size_t inputs_of_head(const Program& p, const Op& o, bool has_stats) {
   const bool backward = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadBwd,
              drops = p.run.memory.lora_dropout > 0 && (o.phase == kForward || o.phase == kBackward);
   In last = backward ? head::grad_b(o.kind) : head::b(o.kind);
-  if (p.run.memory.dora)
-    last = backward ? head::grad_magnitude(o.kind) : head::scale(o.kind);
+  if (p.run.memory.dora) last = backward ? head::grad_magnitude(o.kind) : head::scale(o.kind);
   if (p.run.memory.dora && drops && o.kind != OpKind::kHeadEval) last = head::dropped(o.kind);
   return last.slot + std::size_t{1};
 }
@@ -150,11 +156,12 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
                             (attends && !p.run.document_mask) || (drops && p.traits.tier != Tier::kDevice);
   std::size_t ins = s.ins - std::size_t{without_last};
   const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval,
-             logits = o.kind == OpKind::kHeadLogits || o.kind == OpKind::kHeadBwd ||
-                      o.kind == OpKind::kHeadStats;
+             logits =
+                 o.kind == OpKind::kHeadLogits || o.kind == OpKind::kHeadBwd || o.kind == OpKind::kHeadStats;
   if (heads || logits) ins = inputs_of_head(p, o, heads && tensor_ranks);
   const bool in_parts = o.kind == OpKind::kMuon && is_muon_in_parts(p, o.in[operand::muon::kGrad.slot]);
   if (o.kind == OpKind::kMuon && !in_parts) --ins;
+  if (o.kind == OpKind::kAdafactor && !is_divided(p, o.in[operand::adafactor::kGrad.slot])) ins -= 2;
   if (o.ins != ins)
     return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;
   for (std::size_t k = 0; k < o.ins; ++k) {
@@ -180,7 +187,8 @@ bool is_omitted_without_input(OpKind k, int input) {
   if (k == OpKind::kRmsNormBwd) return input == operand::rms_norm_bwd::kGradWeight.slot;
   return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum ||
          k == OpKind::kLion || k == OpKind::kAdamW8bit || k == OpKind::kAdafactor || k == OpKind::kMuon ||
-         k == OpKind::kHeadLoss || k == OpKind::kHeadBwd || k == OpKind::kQkNormBwd;
+         k == OpKind::kHeadLoss || k == OpKind::kHeadBwd || k == OpKind::kQkNormBwd ||
+         k == OpKind::kAdafactorChange;
 }
 
 /// The outputs are those of the kind, and only the inputs that the kind changes in place are written.

@@ -34,6 +34,8 @@ std::string text(const Value& v) {
                                            "the statistics of the logits",
                                            "the direction",
                                            "the orthogonalised direction",
+                                           "the sums of squared gradients",
+                                           "the sums of squared changes",
                                            "A of the adapter of the head"};
   std::string s = v.gradient ? "the gradient of " : "";
   if (v.lacks == Lacks::kAdapters) s = "the part without adapters of " + s;
@@ -47,7 +49,8 @@ std::string text(const Value& v) {
     return s;
   if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart ||
       v.quantity == Quantity::kGradSum || v.quantity == Quantity::kDirection ||
-      v.quantity == Quantity::kOrthogonal)
+      v.quantity == Quantity::kOrthogonal || v.quantity == Quantity::kFactored ||
+      v.quantity == Quantity::kChange)
     return s + " of parameter " + std::to_string(v.at);
   if (v.quantity == Quantity::kLoraInner || v.quantity == Quantity::kDropped ||
       v.quantity == Quantity::kUnscaled || v.quantity == Quantity::kDoraScale ||

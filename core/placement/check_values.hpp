@@ -37,6 +37,8 @@ enum class Quantity : std::uint8_t {
   kHeadStats,    // per token and TP rank, of the part of the vocabulary
   kDirection,    // of Muon, of parameter `at`
   kOrthogonal,   // the same, orthogonalised: of a divided parameter, this rank's piece of it
+  kFactored,     // of Adafactor, of parameter `at`: the sums of squared gradients that TP ranks add up
+  kChange,       // the sums of squared changes, likewise
   kTransposed,   // A of the adapter of the head, which is B of that of the embedding transposed
 };
 

@@ -20,7 +20,10 @@ enum Copy : std::uint32_t {
   kWhole = 1u << 20,
   // With the role of a gradient: the direction of Muon that is computed from it; and in host memory.
   kDirection = 2u << 20,
-  kDirectionOnHost
+  kDirectionOnHost,
+  // Likewise, of Adafactor: sums over TP ranks, of squared gradients and of squared changes.
+  kFactoredSums,
+  kFactoredChange
 };
 
 namespace role {

@@ -278,6 +278,7 @@ BufferId head(Builder& b, const ForwardActs& f, bool below) {
         lora_b.grad, f.head_scale, s.unscaled, grad_m, f.head_dropped},
        {f.hf, w.grad, b.scalars, f.head_lora, lora_b.grad, grad_m, f.head_dropped}, kFirstWrite);
   if (b.weights.head_adapter.present()) adapter_of_head_bwd(b, f, below);
+  if (!below) return f.hf;  // nothing reads d hf
   start_tensor_sum(b, -1, f.hf);
   return end_tensor_sum_bwd(b, -1, f.hf, role::kDHf, b.p.model.hidden);
 }

@@ -182,9 +182,9 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   return next;
 }
 
-/// x = table[ids], with an adapter + scale * u B^T, and with DoRA times m / norm of every column. u is a row of
-/// A per token. The adapter has no dropout, as in PEFT. Of a TP rank, which has rows of the table and of A: its
-/// part of the sum.
+/// x = table[ids], with an adapter + scale * u B^T, and with DoRA times m / norm of every column. u is a row
+/// of A per token. The adapter has no dropout, as in PEFT. Of a TP rank, which has rows of the table and of
+/// A: its part of the sum.
 void embed(Builder& b, BufferId ids, BufferId x, ForwardActs& f) {
   const Adapter& adapter = b.weights.embed_adapter;
   const bool has_magnitudes = adapter.magnitude.w != kNoBuffer;
@@ -208,8 +208,8 @@ void adapt_head(Builder& b, ForwardActs& f) {
   if (!adapter.present()) return;
   if (ties_adapter(b.p.run)) {
     const BufferId of_embedding = b.weights.embed_adapter.b.w;
-    adapter.a.w = b.add(role::kHeadLoraA, -1, Component::kActivations, b.p[of_embedding].cols, b.p.model.hidden,
-                        b.storage_type());
+    adapter.a.w = b.add(role::kHeadLoraA, -1, Component::kActivations, b.p[of_embedding].cols,
+                        b.p.model.hidden, b.storage_type());
     b.op(OpKind::kTranspose, -1, {of_embedding}, {adapter.a.w});
   }
   f.head_a = adapter.a.w;
@@ -265,8 +265,8 @@ HeadScratch head_scratch(Builder& b, const ForwardActs& f) {
   if (b.on_device()) s.losses = b.scratch(role::kLosses, -1, chunk, 1);
   // The backward pass reads what the magnitudes multiply.
   if (f.head_scale != kNoBuffer && b.phase != kEval)
-    s.unscaled = b.add(role::kUnscaled[kOfHead], -1, Component::kLogits, chunk, b.p.model.vocab,
-                       b.storage_type());
+    s.unscaled =
+        b.add(role::kUnscaled[kOfHead], -1, Component::kLogits, chunk, b.p.model.vocab, b.storage_type());
   s.stats = head_stats(b, f, s.logits, s.unscaled);
   return s;
 }
@@ -287,7 +287,7 @@ void build_generate(Builder& b) {
   const ForwardActs f = build_forward(b);
   const std::uint64_t vocab = b.p.model.vocab * (b.has_tensor_ranks() ? b.p.run.parallel.tensor : 1);
   const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, vocab, b.storage_type());
-  b.op(OpKind::kHeadLogits, -1, 
+  b.op(OpKind::kHeadLogits, -1,
        {f.hf, b.weights.head.w, f.head_lora, b.weights.head_adapter.b.w, f.head_scale, kNoBuffer, kNoBuffer},
        {logits});
   gather_over_tensor_ranks(b, logits);

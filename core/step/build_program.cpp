@@ -126,11 +126,6 @@ void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const 
     require_whole_blocks(coded, r, kMomentBlock, "moments in 8 bits (optimizer.name = \"adamw-8bit\")",
                          "use adamw, or another parallel.tensor");
   }
-  if (r.optimizer == Optimizer::kAdafactor)
-    throw usage_error(setting +
-                          " is not supported with optimizer.name = \"adafactor\", whose means of rows and "
-                          "columns are sums over the ranks",
-                      "use adamw, adamw-8bit, lion, muon, sgd or sgd-momentum");
 }
 
 /// Several data-parallel ranks. With ZeRO they update any range of elements of a parameter, which factored

@@ -72,6 +72,31 @@ BufferId orthogonal_direction(Builder& b, const Param& q, BufferId scratch) {
   return x;
 }
 
+/// Adafactor of a parameter that TP ranks divide: sums over the ranks, of squared gradients and, with the
+/// means that follow from them, of squared changes. None of another parameter.
+struct FactoredBuffers {
+  BufferId sums = kNoBuffer, change = kNoBuffer;
+};
+FactoredBuffers add_up_factors(Builder& b, const Param& q, BufferId scratch) {
+  if (!is_divided_among_tensor_ranks(b.p, q)) return {};
+  const Buffer grad = b.p[q.grad];
+  const std::int32_t l = grad.layer;
+  const FactoredSlice s = factored_slice(b.p, q, 0);  // tensors of one parameter are divided alike
+  const auto add = [&](std::uint32_t copy, std::uint64_t columns) {
+    const BufferId x = b.add(grad.role, l, Component::kCommunication, q.slices.size(), columns);
+    b.p.buffers[x].copy = copy;
+    return x;
+  };
+  // Where the ranks divide columns the number of rows of a tensor, which is alone in its parameter.
+  const FactoredBuffers out{add(kFactoredSums, checked_add(s.exchanged(), 2)), add(kFactoredChange, 1)};
+  const BufferId own = s.by_columns ? q.v : q.m, other = s.by_columns ? q.m : q.v;
+  b.op(OpKind::kAdafactorSums, l, {q.grad, q.weight, own, b.scalars, scratch, q.master}, {own, out.sums});
+  sum_over_tensor_ranks(b, l, out.sums);
+  b.op(OpKind::kAdafactorChange, l, {q.grad, own, other, out.sums, b.scalars, scratch}, {other, out.change});
+  sum_over_tensor_ranks(b, l, out.change);
+  return out;
+}
+
 void update(Builder& b, const Param& q, BufferId scratch) {
   const std::int32_t l = b.p[q.grad].layer;
   const std::uint32_t flags = q.decay ? kDecay : 0u;
@@ -86,11 +111,14 @@ void update(Builder& b, const Param& q, BufferId scratch) {
     case OpKind::kSgdMomentum:
     case OpKind::kLion:
       return b.op(kind, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master}, flags);
-    case OpKind::kAdafactor:
-      return b.op(kind, l, {q.grad, q.weight, q.m, q.v, b.scalars, scratch, q.master},
+    case OpKind::kAdafactor: {
+      const FactoredBuffers of_ranks = add_up_factors(b, q, scratch);
+      return b.op(kind, l,
+                  {q.grad, q.weight, q.m, q.v, b.scalars, scratch, q.master, of_ranks.sums, of_ranks.change},
                   {q.weight, q.m, q.v, q.master}, flags);
+    }
     case OpKind::kMuon: {
-      const bool divided = is_divided_for_muon(b.p, q);
+      const bool divided = is_divided_among_tensor_ranks(b.p, q);
       const BufferId direction = divided ? orthogonal_direction(b, q, scratch) : kNoBuffer;
       return b.op(kind, l,
                   {q.grad, q.weight, q.m, b.scalars, divided ? kNoBuffer : scratch, q.master, direction},

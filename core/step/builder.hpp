@@ -30,9 +30,9 @@ struct LayerWeights {
   const Adapter& adapter(AdapterGroup g) const { return adapters[static_cast<std::size_t>(g)]; }
 };
 struct Weights {
-  Weight embed, final_norm, head;       // head == embed if the embeddings are tied
-  // Also of a tied head. If both have one adapter (ties_adapter()), a of the head is absent, and its b is a of
-  // the embedding.
+  Weight embed, final_norm, head;  // head == embed if the embeddings are tied
+  // Also of a tied head. If both have one adapter (ties_adapter()), a of the head is absent, and its b is a
+  // of the embedding.
   Adapter embed_adapter, head_adapter;
   std::vector<LayerWeights> layers;
 };

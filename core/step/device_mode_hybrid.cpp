@@ -63,7 +63,7 @@ class Hybrid {
     switch (op.kind) {
       case OpKind::kEmbed:
         if (op[operand::embed::kTable] != table_) break;  // of an adapter
-        if (on_device_ && !micro) break;               // eval and generate use the table on the device
+        if (on_device_ && !micro) break;                  // eval and generate use the table on the device
         return host_.replace_embed(op, on_device_ ? mirror_ : table_, micro ? kActivationCopy : 0u, out);
       case OpKind::kHeadLoss:
         return head(op, out);
@@ -108,7 +108,7 @@ class Hybrid {
                                {host_logits, host_.targets(), host_.scalars()},
                                {host_logits, host_.scalars()}));
     out.push_back(make_op_like(forward, OpKind::kCopy, {host_logits}, {logits}, kActivationCopy));
-    out.push_back(make_op_like(op, OpKind::kHeadBwd, 
+    out.push_back(make_op_like(op, OpKind::kHeadBwd,
                                {logits, hf, head, grad_head, u, b, grad_b, scale, unscaled, grad_m, dropped},
                                {hf, grad_head, u, grad_b, grad_m, dropped}, op.flags));
   }

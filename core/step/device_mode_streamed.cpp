@@ -89,7 +89,7 @@ class Streamed {
     for (std::uint32_t i = s.begin; i < s.end; ++i) {
       const bool same = !runs.empty() && !of_embedding(p_.ops[i]) && !of_embedding(p_.ops[i - 1]) &&
                         p_.ops[i].layer == p_.ops[i - 1].layer;
-      if (!same) runs.push_back({i, i, {}, {}});
+      if (!same) runs.push_back({i, i, {}, {}, {}});
       runs.back().end = i + 1;
     }
     for (Run& r : runs) make_copies(r);

@@ -26,7 +26,8 @@ struct EmbeddingCopy {
 };
 EmbeddingCopy embedding_copy(const Program& p);
 
-/// True if the adapter of the embedding has magnitudes, so that norms of the columns of the table are computed.
+/// True if the adapter of the embedding has magnitudes, so that norms of the columns of the table are
+/// computed.
 bool has_embedding_magnitudes(const Program& p);
 
 void apply_hybrid(Program& p);

@@ -89,22 +89,22 @@ inline constexpr In kLosses{6};    // [C] f32 scratch, one loss per token; on a 
 inline constexpr In kStats{7};
 // Of a head with an adapter, which is frozen: logits += scale * u B^T, and d hf lacks the part of A. Other
 // runs have operations without these slots.
-inline constexpr In kU{8};             // [M,r] hf A^T, becomes its gradient
-inline constexpr In kB{9};             // [V,r]
-inline constexpr In kGradB{10};        // [V,r] f32, +=
+inline constexpr In kU{8};       // [M,r] hf A^T, becomes its gradient
+inline constexpr In kB{9};       // [V,r]
+inline constexpr In kGradB{10};  // [V,r] f32, +=
 // With DoRA: the logits are factor * unscaled, with unscaled = hf W^T + scale * u B^T; grad_m += column sums
 // of d logits * unscaled / n. With dropout, as kDora has it: unscaled is that of the dropped input.
-inline constexpr In kScale{11};              // f32[2,V] of kDoraScale
-inline constexpr In kUnscaled{12};           // [C,V] scratch
-inline constexpr In kGradMagnitude{13};      // [V] f32, +=
-inline constexpr In kDropped{14};            // [M,H] with dropout only; becomes its gradient without A
-inline constexpr Out kDHf{0};                // the same buffer as kHf
-inline constexpr Out kGradHeadOut{1};        // the same buffer as kGradHead, if present
-inline constexpr Out kScalarsOut{2};         // the same buffer as kScalars; 1 without a gradient of the head
-inline constexpr Out kDU{2};                 // of a head with an adapter: the same buffer as kU
-inline constexpr Out kGradBOut{3};           // likewise: the same buffer as kGradB
-inline constexpr Out kGradMagnitudeOut{4};   // with DoRA: the same buffer as kGradMagnitude
-inline constexpr Out kDDropped{5};           // with dropout: the same buffer as kDropped
+inline constexpr In kScale{11};             // f32[2,V] of kDoraScale
+inline constexpr In kUnscaled{12};          // [C,V] scratch
+inline constexpr In kGradMagnitude{13};     // [V] f32, +=
+inline constexpr In kDropped{14};           // [M,H] with dropout only; becomes its gradient without A
+inline constexpr Out kDHf{0};               // the same buffer as kHf
+inline constexpr Out kGradHeadOut{1};       // the same buffer as kGradHead, if present
+inline constexpr Out kScalarsOut{2};        // the same buffer as kScalars; 1 without a gradient of the head
+inline constexpr Out kDU{2};                // of a head with an adapter: the same buffer as kU
+inline constexpr Out kGradBOut{3};          // likewise: the same buffer as kGradB
+inline constexpr Out kGradMagnitudeOut{4};  // with DoRA: the same buffer as kGradMagnitude
+inline constexpr Out kDDropped{5};          // with dropout: the same buffer as kDropped
 }  // namespace head_loss
 
 /// Logits and loss, a chunk of C tokens at a time.
@@ -125,28 +125,28 @@ inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
 /// Of each token, over the TP rank's part of the vocabulary: the largest logit, the sum of exponentials of
 /// the logits minus that, and the logit of the target, 0 if another rank has it.
 namespace head_stats {
-inline constexpr In kHf{0};       // [M,H]
-inline constexpr In kHead{1};     // [V,H] weight
-inline constexpr In kTargets{2};  // [M] i32
-inline constexpr In kLogits{3};   // [C,V] scratch
-inline constexpr In kU{4};        // as kHeadLoss
-inline constexpr In kB{5};        // likewise
-inline constexpr In kScale{6};    // likewise
+inline constexpr In kHf{0};        // [M,H]
+inline constexpr In kHead{1};      // [V,H] weight
+inline constexpr In kTargets{2};   // [M] i32
+inline constexpr In kLogits{3};    // [C,V] scratch
+inline constexpr In kU{4};         // as kHeadLoss
+inline constexpr In kB{5};         // likewise
+inline constexpr In kScale{6};     // likewise
 inline constexpr In kUnscaled{7};  // likewise; with dropout only, as kDropped
 inline constexpr In kDropped{8};   // [M,H]
-inline constexpr Out kStats{0};   // f32[T*M,3], rows of this rank: those from (its number) * M on
+inline constexpr Out kStats{0};    // f32[T*M,3], rows of this rank: those from (its number) * M on
 }  // namespace head_stats
 
 /// logits = hf head^T. Of a TP rank: of its part of the vocabulary, at its place among the logits of all.
 namespace head_logits {
-inline constexpr In kHf{0};       // [M,H]
-inline constexpr In kHead{1};     // [V,H] weight
-inline constexpr In kU{2};        // as kHeadLoss
-inline constexpr In kB{3};        // likewise
-inline constexpr In kScale{4};    // likewise
+inline constexpr In kHf{0};        // [M,H]
+inline constexpr In kHead{1};      // [V,H] weight
+inline constexpr In kU{2};         // as kHeadLoss
+inline constexpr In kB{3};         // likewise
+inline constexpr In kScale{4};     // likewise
 inline constexpr In kUnscaled{5};  // [C,V] scratch; with dropout only, as kDropped
 inline constexpr In kDropped{6};   // [M,H]
-inline constexpr Out kLogits{0};  // [M,V of all TP ranks]
+inline constexpr Out kLogits{0};   // [M,V of all TP ranks]
 }  // namespace head_logits
 
 /// Gradients of kRmsNorm. dx is written with flag kFreshDx, else added to.
@@ -301,13 +301,13 @@ inline constexpr Out kScalarsOut{1};  // the same buffer as kScalars
 
 /// Gradients of the head from those of the logits.
 namespace head_bwd {
-inline constexpr In kDLogits{0};       // [M,V]
-inline constexpr In kHf{1};            // [M,H], becomes d hf
-inline constexpr In kHead{2};          // [V,H] weight
-inline constexpr In kGradHead{3};      // [V,H] f32, +=; absent if the head is frozen
-inline constexpr In kU{4};             // as kHeadLoss
-inline constexpr In kB{5};             // likewise
-inline constexpr In kGradB{6};         // likewise
+inline constexpr In kDLogits{0};   // [M,V]
+inline constexpr In kHf{1};        // [M,H], becomes d hf
+inline constexpr In kHead{2};      // [V,H] weight
+inline constexpr In kGradHead{3};  // [V,H] f32, +=; absent if the head is frozen
+inline constexpr In kU{4};         // as kHeadLoss
+inline constexpr In kB{5};         // likewise
+inline constexpr In kGradB{6};     // likewise
 // With DoRA: unscaled is computed again, a chunk of C rows at a time.
 inline constexpr In kScale{7};              // as kHeadLoss
 inline constexpr In kUnscaled{8};           // likewise
@@ -453,9 +453,41 @@ inline constexpr In kColumns{3};  // f32[T,k] column means, changed in place; ab
 inline constexpr In kScalars{4};  // f64[16]
 inline constexpr In kSums{5};     // f64[slots,c+2] scratch, c the most columns of a parameter: sums of a slot
 inline constexpr In kMaster{6};   // as for kAdamW
+// Of a parameter that TP ranks divide, the sums over them, with which the means have been computed; last
+// slots, which others do not have.
+inline constexpr In kOfRanks{7};  // f32[T,n+2] of kAdafactorSums
+inline constexpr In kChange{8};   // f32[T,1] of kAdafactorChange
 inline constexpr Out kWeightOut{
     0};  // the same buffer as kWeight; then kRows, kColumns and kMaster, if present
 }  // namespace adafactor
+
+/// Of a parameter of T tensors that TP ranks divide: computes the means of which this rank has all elements,
+/// and its part of the sums of the others. Per tensor: squares of the weights, sum of the row means (if the
+/// ranks divide rows), and n sums of squared gradients: of every column if the ranks divide rows, of every
+/// row if they divide columns; n = 0 of a vector.
+namespace adafactor_sums {
+inline constexpr In kGrad{0};     // f32
+inline constexpr In kWeight{1};   // read alone
+inline constexpr In kOwn{2};      // row means, column means if the ranks divide columns; changed in place
+inline constexpr In kScalars{3};  // f64[16]
+inline constexpr In kSums{4};     // as kAdafactor
+inline constexpr In kMaster{5};   // as for kAdamW; read alone
+inline constexpr Out kOwnOut{0};  // the same buffer as kOwn
+inline constexpr Out kX{1};       // f32[T,n+2]
+}  // namespace adafactor_sums
+
+/// Computes the other means from the sums over the ranks, and this rank's part of the sum of squares of the
+/// change of every tensor.
+namespace adafactor_change {
+inline constexpr In kGrad{0};       // f32
+inline constexpr In kOwn{1};        // as kAdafactorSums
+inline constexpr In kOther{2};      // the other means, changed in place; absent for a vector
+inline constexpr In kOfRanks{3};    // f32[T,n+2]
+inline constexpr In kScalars{4};    // f64[16]
+inline constexpr In kSums{5};       // as kAdafactor
+inline constexpr Out kOtherOut{0};  // the same buffer as kOther, if present
+inline constexpr Out kY{1};         // f32[T,1]; the first output of a vector
+}  // namespace adafactor_change
 
 /// Starts the sum of a gradient over the DP ranks, or with kAmongTensorRanks of any buffer over the TP ranks.
 namespace all_reduce {
@@ -554,6 +586,10 @@ constexpr In scalars(OpKind k) {
       return adafactor::kScalars;
     case OpKind::kMuon:
       return muon::kScalars;
+    case OpKind::kAdafactorSums:
+      return adafactor_sums::kScalars;
+    case OpKind::kAdafactorChange:
+      return adafactor_change::kScalars;
     case OpKind::kMuonDirection:
       return muon_direction::kScalars;
     default:
@@ -585,16 +621,16 @@ constexpr In scalars(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kSca
 constexpr In losses(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLosses : head_eval::kLosses; }
 constexpr In stats(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kStats : head_eval::kStats; }
 constexpr In u(OpKind k) {
-  return k == OpKind::kHeadLoss   ? head_loss::kU
-         : k == OpKind::kHeadEval ? head_eval::kU
+  return k == OpKind::kHeadLoss    ? head_loss::kU
+         : k == OpKind::kHeadEval  ? head_eval::kU
          : k == OpKind::kHeadBwd   ? head_bwd::kU
          : k == OpKind::kHeadStats ? head_stats::kU
                                    : head_logits::kU;
 }
 /// B of the adapter of the head; absent without one.
 constexpr In b(OpKind k) {
-  return k == OpKind::kHeadLoss   ? head_loss::kB
-         : k == OpKind::kHeadEval ? head_eval::kB
+  return k == OpKind::kHeadLoss    ? head_loss::kB
+         : k == OpKind::kHeadEval  ? head_eval::kB
          : k == OpKind::kHeadBwd   ? head_bwd::kB
          : k == OpKind::kHeadStats ? head_stats::kB
                                    : head_logits::kB;

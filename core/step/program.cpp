@@ -69,7 +69,7 @@ constexpr OpInfo kOps[] = {
     {"dropout", 2, 0, 0},
     {"dropout_add", 3, bits({dropout_add::kDx}), 0},
     {"adamw_8bit", 6, bits({adamw_8bit::kWeight, adamw_8bit::kM, adamw_8bit::kV, adamw_8bit::kMaster}), 0},
-    {"adafactor", 7, bits({adafactor::kWeight, adafactor::kRows, adafactor::kColumns, adafactor::kMaster}),
+    {"adafactor", 9, bits({adafactor::kWeight, adafactor::kRows, adafactor::kColumns, adafactor::kMaster}),
      bits({adafactor::kSums})},
     {"muon", 7, bits({muon::kWeight, muon::kM, muon::kMaster}), bits({muon::kWork})},
     {"dequantize", 1, 0, 0},
@@ -87,6 +87,8 @@ constexpr OpInfo kOps[] = {
     {"dora_factors", 2, 0, 0},
     {"muon_direction", 3, bits({muon_direction::kM}), 0},
     {"muon_orthogonalise", 2, bits({muon_orthogonalise::kX}), bits({muon_orthogonalise::kWork})},
+    {"adafactor_sums", 6, bits({adafactor_sums::kOwn}), bits({adafactor_sums::kSums})},
+    {"adafactor_change", 6, bits({adafactor_change::kOther}), bits({adafactor_change::kSums})},
     {"transpose", 1, 0, 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
@@ -108,6 +110,8 @@ std::uint8_t least_inputs(OpKind k) {
     case OpKind::kAllGather:
     case OpKind::kMuon:
       return all - 1;
+    case OpKind::kAdafactor:
+      return adafactor::kOfRanks.slot;
     case OpKind::kHeadLoss:
       return head_loss::kStats.slot;
     case OpKind::kHeadEval:
@@ -131,6 +135,7 @@ std::string Buffer::name() const {
   n += role;
   if (copy == kRecomputedCopy) n += "'";
   if (copy == kOnHost) return n + " (host)";
+  if (copy >= kFactoredSums) return n + (copy == kFactoredSums ? " (factored sums)" : " (sum of changes)");
   if (copy >= kDirection) return n + (copy == kDirection ? " (direction)" : " (direction on the host)");
   if (copy >= kWhole) return n + " (whole " + std::to_string(copy - kWhole + 1) + ")";
   if (copy == kTokenOnHost) return "generate." + n + " (host)";

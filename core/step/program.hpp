@@ -123,7 +123,11 @@ enum class OpKind : std::uint8_t {
   // the direction to the weight.
   kMuonDirection,      // momentum, and the direction that follows from it
   kMuonOrthogonalise,  // the direction of whole tensors
-  kTranspose,          // of B of the adapter of an embedding, which is A of that of the LM head
+  // Adafactor of a parameter that TP ranks divide, whose sums they add up before kAdafactor: those of squared
+  // gradients over parts of rows or columns, and those of squared changes.
+  kAdafactorSums,
+  kAdafactorChange,
+  kTranspose,  // of B of the adapter of an embedding, which is A of that of the LM head
   kCount_,
 };
 

@@ -101,7 +101,7 @@ std::string_view without_state(std::string_view role) {
 /// False for shards, for the pieces of several TP ranks, and for 8-bit and factored moments; their formula is
 /// a plain number.
 bool has_shape_of_weight(const Program& p, const Buffer& b) {
-  if (b.whole || (b.copy == kDirection && p.run.parallel.tensor > 1)) return false;
+  if (b.whole || (b.copy >= kDirection && p.run.parallel.tensor > 1)) return false;
   for (const Param& q : p.params)
     for (const BufferId moment : {q.m, q.v})
       if (moment != kNoBuffer && &p[moment] == &b)

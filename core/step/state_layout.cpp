@@ -64,7 +64,7 @@ MatrixSlice matrix_slice(const Program& p, const Param& param, std::size_t slice
   return {s.first_element / cols, t.dim[0], cols};
 }
 
-bool is_divided_for_muon(const Program& p, const Param& param) {
+bool is_divided_among_tensor_ranks(const Program& p, const Param& param) {
   return p.run.parallel.tensor > 1 && p.run.mode != RunMode::kInference &&
          division_of(p.tensor_infos[param.slices.front().tensor]) != Division::kNone;
 }
@@ -80,7 +80,7 @@ const Param& param_of_direction(const Program& p, BufferId direction) {
 
 MuonSlice muon_slice(const Program& p, const Param& param, std::size_t slice) {
   const MatrixSlice part = matrix_slice(p, param, slice);
-  const bool divided = is_divided_for_muon(p, param);
+  const bool divided = is_divided_among_tensor_ranks(p, param);
   const std::uint32_t ranks = divided ? p.run.parallel.tensor : 1;
   const bool by_columns =
       divided && division_of(p.tensor_infos[param.slices[slice].tensor]) == Division::kColumns;
@@ -90,6 +90,20 @@ MuonSlice muon_slice(const Program& p, const Param& param, std::size_t slice) {
           ranks,
           by_columns,
           p[param.grad].rows * p[param.grad].cols};
+}
+
+FactoredSlice factored_slice(const Program& p, const Param& param, std::size_t slice) {
+  const MatrixSlice part = matrix_slice(p, param, slice);
+  const bool divided = is_divided_among_tensor_ranks(p, param);
+  const bool by_columns =
+      divided && division_of(p.tensor_infos[param.slices[slice].tensor]) == Division::kColumns;
+  const std::uint64_t ranks = divided ? p.run.parallel.tensor : 1;
+  return {part,
+          checked_mul(part.rows, by_columns ? 1 : ranks),
+          checked_mul(part.cols, by_columns ? ranks : 1),
+          divided,
+          by_columns,
+          !param.decay};
 }
 
 std::vector<StateLocation> state_locations(const Program& p, int moment) {

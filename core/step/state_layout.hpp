@@ -35,10 +35,22 @@ struct MatrixSlice {
 };
 MatrixSlice matrix_slice(const Program& p, const Param& param, std::size_t slice);
 
-/// True if TP ranks divide the matrices of the parameter, so that Muon needs what all of them have.
-bool is_divided_for_muon(const Program& p, const Param& param);
-/// The parameter whose gradient has the role and layer of this direction of kMuonDirection.
+/// True if TP ranks divide the tensors of the parameter, so that Muon and Adafactor need what all of them
+/// have.
+bool is_divided_among_tensor_ranks(const Program& p, const Param& param);
+/// The parameter whose gradient has the role and layer of this direction of kMuonDirection, or of these sums
+/// of Adafactor.
 const Param& param_of_direction(const Program& p, BufferId direction);
+/// A tensor that Adafactor updates: this rank's part of it, and how TP ranks divide it.
+struct FactoredSlice {
+  MatrixSlice part;
+  std::uint64_t rows, cols;  // of the whole; of a vector cols = 1
+  bool divided, by_columns;  // by_columns: the ranks divide columns, else rows
+  bool vector;               // no means, but a second moment per element
+  /// Numbers that the ranks add up: sums of squares of the rows of which each has a part, or of such columns.
+  std::uint64_t exchanged() const { return !divided || vector ? 0 : by_columns ? part.rows : part.cols; }
+};
+FactoredSlice factored_slice(const Program& p, const Param& param, std::size_t slice);
 /// A tensor that Muon orthogonalises whole: this rank's part of it, and the whole, which is put together from
 /// the pieces of `ranks` TP ranks. A piece has all tensors of the parameter, stacked as in this rank.
 struct MuonSlice {

@@ -37,4 +37,19 @@ inline RankCase with_sequence(RankCase c) {
   return c;
 }
 
+/// Runs of Adafactor: of matrices that the ranks divide by rows and by columns, of biases, and beside
+/// adapters.
+inline std::vector<RankCase> adafactor_cases() {
+  std::vector<RankCase> all{tensor_case(1, 2, 2, 0),
+                            tensor_case(2, 3, 1, 0, Recompute::kFull),
+                            with_sequence(tensor_case(3, 2, 1, 0)),
+                            tensor_case(4, 4, 1, 0),
+                            tensor_case(2, 2, 1, 0),
+                            tensor_case(2, 2, 1, 0)};
+  for (RankCase& c : all) c.optimizer = Optimizer::kAdafactor;
+  all[4].mode = RunMode::kLora, all[4].targets = 0x1ff, all[4].dora = true;
+  all[5].bf16 = true;
+  return all;
+}
+
 }  // namespace trainhost::test

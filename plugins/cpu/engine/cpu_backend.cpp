@@ -84,6 +84,10 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_adamw_8bit(ctx, ops);
     case OpKind::kAdafactor:
       return run_adafactor(ctx, op);
+    case OpKind::kAdafactorSums:
+      return run_adafactor_sums(ctx, op);
+    case OpKind::kAdafactorChange:
+      return run_adafactor_change(ctx, op);
     case OpKind::kMuon:
       return run_muon(ctx, op);
     case OpKind::kMuonDirection:

@@ -168,6 +168,8 @@ AdamConstants adam_constants(const OpContext&, bool decay, double clip_factor);
 inline constexpr std::uint32_t kMuonTasks = 64;
 void run_adamw_8bit(OpContext&, std::span<const step::Op>);
 void run_adafactor(OpContext&, const step::Op&);
+void run_adafactor_sums(OpContext&, const step::Op&);
+void run_adafactor_change(OpContext&, const step::Op&);
 void run_muon(OpContext&, const step::Op&);
 void run_muon_direction(OpContext&, const step::Op&);
 void run_muon_orthogonalise(OpContext&, const step::Op&);

@@ -24,8 +24,9 @@ std::uint32_t tasks_of(std::uint64_t whole, std::uint64_t each) {
   return static_cast<std::uint32_t>((whole + each - 1) / each);
 }
 
-/// Squared norms of the columns of the table W + scale * A B^T of an embedding, W [k, outputs] and A [k, rank].
-/// f(output, squared norm) is called for every column, on the threads. The shared workspace has B transposed.
+/// Squared norms of the columns of the table W + scale * A B^T of an embedding, W [k, outputs] and A [k,
+/// rank]. f(output, squared norm) is called for every column, on the threads. The shared workspace has B
+/// transposed.
 template <class T, class F>
 void for_column_squares(OpContext& ctx, const AdapterBlocks& blocks, const T* w, const T* a, const T* b,
                         F&& f) {
@@ -137,10 +138,10 @@ void magnitude_gradient(OpContext& ctx, const AdapterBlocks& blocks, std::uint64
   });
 }
 
-#define TRAINHOST_DORA(T)                                                                                    \
-  template void multiply_by_factors<T>(OpContext&, std::uint64_t, std::uint64_t, const T*, const float*,     \
-                                       float, const T*, const T*, T*);                                       \
-  template void magnitude_gradient<T>(OpContext&, const AdapterBlocks&, std::uint64_t, const T*,             \
+#define TRAINHOST_DORA(T)                                                                                \
+  template void multiply_by_factors<T>(OpContext&, std::uint64_t, std::uint64_t, const T*, const float*, \
+                                       float, const T*, const T*, T*);                                   \
+  template void magnitude_gradient<T>(OpContext&, const AdapterBlocks&, std::uint64_t, const T*,         \
                                       const float*, bool, T*, T*, float*);
 TRAINHOST_DORA(float)
 TRAINHOST_DORA(Bf16)

@@ -93,6 +93,10 @@ void queue_adamw_8bit(OpContext&, std::span<const step::Op>);
 template <class T>
 void queue_adafactor(OpContext&, const step::Op&);
 template <class T>
+void queue_adafactor_sums(OpContext&, const step::Op&);
+template <class T>
+void queue_adafactor_change(OpContext&, const step::Op&);
+template <class T>
 void queue_muon(OpContext&, const step::Op&);
 void queue_muon_direction(OpContext&, const step::Op&);
 void queue_muon_orthogonalise(OpContext&, const step::Op&);

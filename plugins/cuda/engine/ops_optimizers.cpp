@@ -86,22 +86,89 @@ void queue_adamw_8bit(OpContext& ctx, std::span<const step::Op> ops) {
   queue();
 }
 
+/// Tensor i of a parameter, whole or the part of a TP rank. `of_parameter`: gradient, weight and master copy
+/// of the parameter.
+template <class T>
+static AdafactorPart<T> adafactor_part(OpContext& ctx, const step::Param& param, std::size_t i,
+                                       TensorPiece<T> of_parameter) {
+  const step::FactoredSlice s = step::factored_slice(ctx.program, param, i);
+  const std::uint64_t first = s.part.first_row * s.part.cols;
+  AdafactorPart<T> t{};
+  static_cast<TensorPiece<T>&>(t) = of_parameter;
+  t.elements = s.part.rows * s.part.cols;
+  t.grad += first;
+  if (t.weight) t.weight += first;
+  if (t.master) t.master += first;
+  t.rows = s.part.rows, t.cols = s.part.cols, t.all_rows = s.rows, t.all_cols = s.cols;
+  t.by_columns = s.by_columns;
+  t.row_means = ctx.get<float>(param.m) + s.part.first_row;
+  if (float* col_means = ctx.get<float>(param.v)) {
+    t.col_means = col_means + i * s.part.cols;
+  } else {
+    t.rows = t.all_rows = 1, t.cols = s.part.rows, t.all_cols = s.rows;
+    t.col_means = std::exchange(t.row_means, nullptr);
+  }
+  return t;
+}
+
 template <class T>
 void queue_adafactor(OpContext& ctx, const step::Op& op) {
   const step::Param& param = step::param_of_gradient(ctx.program, op[adafactor::kGrad]);
   const step::Buffer& sums = ctx.buffer(op[adafactor::kSums]);
-  float *row_means = ctx.get<float>(op[adafactor::kRows]),
-        *col_means = ctx.get<float>(op[adafactor::kColumns]);
+  const auto slots = static_cast<std::uint32_t>(sums.rows);
+  double *scratch = ctx.get<double>(op[adafactor::kSums]),
+         *scalars = ctx.get<double>(op[adafactor::kScalars]);
+  const step::BufferId of_ranks = op[adafactor::kOfRanks];
   for (std::size_t i = 0; i < param.slices.size(); ++i) {
-    const step::MatrixSlice s = step::matrix_slice(ctx.program, param, i);
-    AdafactorTensor<T> t{tensor_piece<T>(ctx, op, s.first_row * s.cols, s.rows * s.cols), s.rows, s.cols,
-                         row_means + s.first_row, col_means ? col_means + i * s.cols : nullptr};
-    if (!col_means) t.rows = 1, t.cols = s.rows, t.col_means = std::exchange(t.row_means, nullptr);
-    ctx.check_launch(cuda::adafactor<T>(
-                         ctx.stream, t, ctx.program.run.eps, static_cast<std::uint32_t>(sums.rows), sums.cols,
-                         ctx.get<double>(op[adafactor::kSums]), ctx.get<double>(op[adafactor::kScalars])),
-                     op);
+    const AdafactorPart<T> t = adafactor_part<T>(ctx, param, i, tensor_piece<T>(ctx, op, 0, 0));
+    if (of_ranks != step::kNoBuffer) {
+      ctx.check_launch(adafactor_apply<T>(ctx.stream, t, ctx.program.run.eps, slots, sums.cols, scratch,
+                                          scalars, ctx.get<float>(of_ranks) + i * ctx.buffer(of_ranks).cols,
+                                          ctx.get<float>(op[adafactor::kChange]) + i),
+                       op);
+      ++ctx.launches;
+      continue;
+    }
+    ctx.check_launch(
+        cuda::adafactor<T>(ctx.stream, t, ctx.program.run.eps, slots, sums.cols, scratch, scalars), op);
     ctx.launches += t.row_means ? 4 : 2;  // check_launch() counts one
+  }
+}
+
+template <class T>
+void queue_adafactor_sums(OpContext& ctx, const step::Op& op) {
+  const step::Param& param = step::param_of_gradient(ctx.program, op[adafactor_sums::kGrad]);
+  const step::Buffer &sums = ctx.buffer(op[adafactor_sums::kSums]), &x = ctx.buffer(op[adafactor_sums::kX]);
+  const TensorPiece<T> piece{0, ctx.get<float>(op[adafactor_sums::kGrad]),
+                             ctx.get<T>(op[adafactor_sums::kWeight]),
+                             ctx.get<float>(op[adafactor_sums::kMaster]), false};
+  for (std::size_t i = 0; i < param.slices.size(); ++i) {
+    const AdafactorPart<T> t = adafactor_part<T>(ctx, param, i, piece);
+    ctx.check_launch(cuda::adafactor_sums<T>(ctx.stream, t, static_cast<std::uint32_t>(sums.rows), sums.cols,
+                                             ctx.get<double>(op[adafactor_sums::kSums]),
+                                             ctx.get<double>(op[adafactor_sums::kScalars]),
+                                             ctx.get<float>(op[adafactor_sums::kX]) + i * x.cols),
+                     op);
+    ctx.launches += !t.row_means ? 1 : t.by_columns ? 3 : 2;
+  }
+}
+
+template <class T>
+void queue_adafactor_change(OpContext& ctx, const step::Op& op) {
+  const step::Param& param = step::param_of_gradient(ctx.program, op[adafactor_change::kGrad]);
+  const step::Buffer &sums = ctx.buffer(op[adafactor_change::kSums]),
+                     &x = ctx.buffer(op[adafactor_change::kOfRanks]);
+  float* y = ctx.get<float>(op.out[op.outs - 1]);
+  const TensorPiece<T> piece{0, ctx.get<float>(op[adafactor_change::kGrad]), nullptr, nullptr, false};
+  for (std::size_t i = 0; i < param.slices.size(); ++i) {
+    const AdafactorPart<T> t = adafactor_part<T>(ctx, param, i, piece);
+    ctx.check_launch(
+        cuda::adafactor_change<T>(ctx.stream, t, static_cast<std::uint32_t>(sums.rows), sums.cols,
+                                  ctx.get<double>(op[adafactor_change::kSums]),
+                                  ctx.get<double>(op[adafactor_change::kScalars]),
+                                  ctx.get<float>(op[adafactor_change::kOfRanks]) + i * x.cols, y + i),
+        op);
+    ctx.launches += t.row_means ? 3 : 2;
   }
 }
 
@@ -128,7 +195,8 @@ static void queue_muon_apply(OpContext& ctx, const step::Op& op) {
 void queue_muon_direction(OpContext& ctx, const step::Op& op) {
   const step::BufferId grad = op[muon_direction::kGrad];
   const std::uint64_t elements = ctx.buffer(grad).rows * ctx.buffer(grad).cols;
-  const bool divided = step::is_divided_for_muon(ctx.program, step::param_of_gradient(ctx.program, grad));
+  const bool divided =
+      step::is_divided_among_tensor_ranks(ctx.program, step::param_of_gradient(ctx.program, grad));
   const AdamW betas = adamw_constants(ctx.program.run);
   ctx.check_launch(
       muon_momentum(ctx.stream, elements, ctx.get<float>(grad), ctx.get<float>(op[muon_direction::kM]),
@@ -183,6 +251,10 @@ template void queue_adamw_8bit<float>(OpContext&, std::span<const step::Op>);
 template void queue_adamw_8bit<Bf16>(OpContext&, std::span<const step::Op>);
 template void queue_adafactor<float>(OpContext&, const step::Op&);
 template void queue_adafactor<Bf16>(OpContext&, const step::Op&);
+template void queue_adafactor_sums<float>(OpContext&, const step::Op&);
+template void queue_adafactor_sums<Bf16>(OpContext&, const step::Op&);
+template void queue_adafactor_change<float>(OpContext&, const step::Op&);
+template void queue_adafactor_change<Bf16>(OpContext&, const step::Op&);
 template void queue_muon<float>(OpContext&, const step::Op&);
 template void queue_muon<Bf16>(OpContext&, const step::Op&);
 

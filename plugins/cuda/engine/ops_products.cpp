@@ -119,10 +119,10 @@ HeadMagnitudes<T> magnitudes_of_head(const OpContext& ctx, const step::Op& op) {
 
 /// Queues to = x w^T, of rows [first, first + rows), and with an adapter + scale * u B^T.
 template <class T>
-void queue_adapted_product(OpContext& ctx, const step::Op& op, const step::Buffer& w, const T* x, const T* weight,
-                           std::uint64_t first, std::uint64_t rows, T* to) {
-  ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), x + first * w.cols, weight, nullptr, nullptr,
-               to);
+void queue_adapted_product(OpContext& ctx, const step::Op& op, const step::Buffer& w, const T* x,
+                           const T* weight, std::uint64_t first, std::uint64_t rows, T* to) {
+  ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), x + first * w.cols, weight, nullptr,
+               nullptr, to);
   ++ctx.launches;
   if (const auto adapter = adapter_of_head(ctx, op, first, rows, to))
     queue_lora_product(ctx, Product::kForward, *adapter, true);
@@ -173,8 +173,8 @@ void adapted_head_gradients(OpContext& ctx, const step::Op& op, const Head<T>& c
   const GemmShape dx = shape(ctx, Product::kDx, rows, w);
   if (m.dropped) ctx.gemm.run(ctx.stream, dx, d_logits, c.w, nullptr, nullptr, hf);
   const auto n = static_cast<std::uint32_t>(c.v);
-  ctx.check_launch(cuda::dora_bwd<T>(ctx.stream, rows, n, {1, {{0, n, 0}}}, d_logits, m.scale, m.scale + n, !add,
-                                     m.unscaled, m.dropped ? d_logits : nullptr,
+  ctx.check_launch(cuda::dora_bwd<T>(ctx.stream, rows, n, {1, {{0, n, 0}}}, d_logits, m.scale, m.scale + n,
+                                     !add, m.unscaled, m.dropped ? d_logits : nullptr,
                                      ctx.get<float>(op[head::grad_magnitude(op.kind)])),
                    op);
   queue_adapter_of_head_bwd(ctx, op, *adapter_of_head(ctx, op, first, rows, m.unscaled), add);
@@ -330,8 +330,8 @@ void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, 
   const std::uint64_t at = (first + ctx.tensor_rank()) * w.rows;
   const auto queue = [&](auto stored) {
     using T = decltype(stored);
-    queue_logits<T>(ctx, op, w, ctx.get<T>(op[head_logits::kHf]), ctx.get<T>(op[head_logits::kHead]), first, rows,
-                    ctx.get<T>(op[head_logits::kLogits]) + at);
+    queue_logits<T>(ctx, op, w, ctx.get<T>(op[head_logits::kHf]), ctx.get<T>(op[head_logits::kHead]), first,
+                    rows, ctx.get<T>(op[head_logits::kLogits]) + at);
   };
   if (ctx.bf16())
     queue(Bf16{});

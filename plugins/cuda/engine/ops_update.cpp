@@ -154,6 +154,10 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return ctx.bf16() ? queue_adamw_8bit<Bf16>(ctx, ops) : queue_adamw_8bit<float>(ctx, ops);
     case OpKind::kAdafactor:
       return ctx.bf16() ? queue_adafactor<Bf16>(ctx, op) : queue_adafactor<float>(ctx, op);
+    case OpKind::kAdafactorSums:
+      return ctx.bf16() ? queue_adafactor_sums<Bf16>(ctx, op) : queue_adafactor_sums<float>(ctx, op);
+    case OpKind::kAdafactorChange:
+      return ctx.bf16() ? queue_adafactor_change<Bf16>(ctx, op) : queue_adafactor_change<float>(ctx, op);
     case OpKind::kMuon:
       return ctx.bf16() ? queue_muon<Bf16>(ctx, op) : queue_muon<float>(ctx, op);
     case OpKind::kMuonDirection:

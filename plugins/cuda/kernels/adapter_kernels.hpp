@@ -1,6 +1,6 @@
 // Operations of adapters that are no matrix products, as functions that queue them on a stream: dropout of
-// the input and transposed factors (elementwise.cu), and matrices in NF4 (convert.cu). A header of its own, so that a change of it
-// does not compile the kernels of attention again.
+// the input and transposed factors (elementwise.cu), and matrices in NF4 (convert.cu). A header of its own,
+// so that a change of it does not compile the kernels of attention again.
 #pragma once
 #include "core/model/nf4.hpp"
 #include "plugins/cuda/kernels/kernel_functions.hpp"

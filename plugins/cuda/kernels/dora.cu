@@ -82,14 +82,16 @@ __global__ __launch_bounds__(kNormThreads) void adapted_norms_kernel(const Adapt
     set_factors(total, to_float(magnitude[output]), out[output], inverse[output]);
 }
 
-// Of an embedding: norms of the columns of the table W + scale * A B^T. A block has 32 columns of all rows, of
-// which each of its warps adds every kColumnWarps-th. Squares of up to 32 rows are added in float.
+// Of an embedding: norms of the columns of the table W + scale * A B^T. A block has 32 columns of all rows,
+// of which each of its warps adds every kColumnWarps-th. Squares of up to 32 rows are added in float.
 constexpr std::uint32_t kColumnWarps = 16;
 
 template <class T, bool SQUARES>
-__global__ __launch_bounds__(kColumnWarps * 32) void adapted_column_norms_kernel(
-    const AdaptedMatrix<T> x, const T* __restrict__ magnitude, float* __restrict__ out,
-    float* __restrict__ inverse) {
+__global__ __launch_bounds__(kColumnWarps *
+                             32) void adapted_column_norms_kernel(const AdaptedMatrix<T> x,
+                                                                  const T* __restrict__ magnitude,
+                                                                  float* __restrict__ out,
+                                                                  float* __restrict__ inverse) {
   __shared__ double sums[kColumnWarps][32];
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane;
   double total = 0;
@@ -126,8 +128,8 @@ cudaError_t adapted_norms(cudaStream_t stream, const AdaptedMatrix<T>& x, const 
   if (x.outputs == 0) return cudaSuccess;
   if (x.table)
     return launch(adapted_column_norms_kernel<T, SQUARES>,
-                  dim3(static_cast<unsigned>(divide_up(x.outputs, 32))), dim3(kColumnWarps * 32), 0, stream, x,
-                  magnitude, out, inverse);
+                  dim3(static_cast<unsigned>(divide_up(x.outputs, 32))), dim3(kColumnWarps * 32), 0, stream,
+                  x, magnitude, out, inverse);
   const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % (4 * sizeof(T)) == 0; };
   const bool wide = x.k % 4 == 0 && aligned(x.w) && aligned(x.a);
   return launch(wide ? adapted_norms_kernel<T, 4, SQUARES> : adapted_norms_kernel<T, 1, SQUARES>,
@@ -153,13 +155,13 @@ __global__ __launch_bounds__(256) void dora_no_factors_kernel(std::uint32_t outp
 }
 
 // ---- the product with the factors
-// x or residual may be y, so none of them is __restrict__: a thread loads an element before it stores it, and no other
-// thread accesses it.
+// x or residual may be y, so none of them is __restrict__: a thread loads an element before it stores it, and
+// no other thread accesses it.
 template <class T, int V>
-__global__ __launch_bounds__(256) void dora_kernel(std::uint64_t rows, std::uint32_t n,
-                                                   const T* x, const float* __restrict__ factor, float less,
-                                                   const T* __restrict__ bias, const T* residual,
-                                                   T* y, std::uint32_t lanes) {
+__global__ __launch_bounds__(256) void dora_kernel(std::uint64_t rows, std::uint32_t n, const T* x,
+                                                   const float* __restrict__ factor, float less,
+                                                   const T* __restrict__ bias, const T* residual, T* y,
+                                                   std::uint32_t lanes) {
   const ThreadPacks at = packs_of_thread<1>(lanes);
   if (at.row >= rows || at.first * V >= n) return;
   const std::uint32_t column = at.first * V;
@@ -175,15 +177,17 @@ __global__ __launch_bounds__(256) void dora_kernel(std::uint64_t rows, std::uint
 }
 
 // A block has 32 columns of all rows, so the sums of a magnitude's gradient need no partial results in
-// memory. Each of its warps adds every kDoraWarps-th row; then the sums of the warps are added in order. product
-// may be dy: a thread loads what it overwrites.
+// memory. Each of its warps adds every kDoraWarps-th row; then the sums of the warps are added in order.
+// product may be dy: a thread loads what it overwrites.
 constexpr std::uint32_t kDoraWarps = 16, kRowsAhead = 4;
 
 template <class T>
-__global__ __launch_bounds__(kDoraWarps * 32) void dora_bwd_kernel(
-    std::uint64_t rows, std::uint32_t n, const DoraBlocks blocks, const T* dy,
-    const float* __restrict__ factor, const float* __restrict__ inverse, bool overwrite, T* __restrict__ x,
-    T* product, float* __restrict__ grad) {
+__global__ __launch_bounds__(kDoraWarps * 32) void dora_bwd_kernel(std::uint64_t rows, std::uint32_t n,
+                                                                   const DoraBlocks blocks, const T* dy,
+                                                                   const float* __restrict__ factor,
+                                                                   const float* __restrict__ inverse,
+                                                                   bool overwrite, T* __restrict__ x,
+                                                                   T* product, float* __restrict__ grad) {
   __shared__ float sums[kDoraWarps][32];
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane;
   float total = 0;

@@ -1,7 +1,7 @@
-// Operations on independent elements (rotary positions, SwiGLU and its gradient, dropout, transposes) and sums for
-// gradients of biases. Memory-bound: every array is read once and written once, 16 bytes at a time if
-// alignment permits, with all loads of a thread issued before the first use. Interface: kernel_functions.hpp,
-// adapter_kernels.hpp.
+// Operations on independent elements (rotary positions, SwiGLU and its gradient, dropout, transposes) and
+// sums for gradients of biases. Memory-bound: every array is read once and written once, 16 bytes at a time
+// if alignment permits, with all loads of a thread issued before the first use. Interface:
+// kernel_functions.hpp, adapter_kernels.hpp.
 #include "plugins/cuda/kernels/adapter_kernels.hpp"
 #include "plugins/cuda/kernels/packs.hpp"
 
@@ -322,8 +322,8 @@ template <class T>
 cudaError_t transpose(cudaStream_t stream, std::uint32_t rows, std::uint32_t cols, const T* x, T* y) {
   const std::uint64_t n = std::uint64_t{rows} * cols;
   if (n == 0) return cudaSuccess;
-  return launch(transpose_kernel<T>, dim3(static_cast<unsigned>(divide_up(n, 256))), dim3(256), 0, stream, rows,
-                cols, x, y);
+  return launch(transpose_kernel<T>, dim3(static_cast<unsigned>(divide_up(n, 256))), dim3(256), 0, stream,
+                rows, cols, x, y);
 }
 
 #define TRAINHOST_ELEMENTWISE(T)                                                                             \

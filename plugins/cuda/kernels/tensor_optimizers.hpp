@@ -55,6 +55,27 @@ template <class T>
 cudaError_t adafactor(cudaStream_t stream, const AdafactorTensor<T>& t, double eps, std::uint32_t slots,
                       std::uint64_t width, double* sums, const double* scalars);
 
+/// A part of a tensor that TP ranks divide, and the whole: Adafactor in three parts, between which the ranks
+/// add up what the first two write. of_ranks: [2 + cols], or [2 + rows] if the ranks divide columns, [2] of a
+/// vector (core/step/operands.hpp, adafactor_sums).
+template <class T>
+struct AdafactorPart : AdafactorTensor<T> {
+  std::uint64_t all_rows, all_cols;
+  bool by_columns;
+};
+template <class T>
+cudaError_t adafactor_sums(cudaStream_t stream, const AdafactorPart<T>& t, std::uint32_t slots,
+                           std::uint64_t width, double* sums, const double* scalars, float* of_ranks);
+/// change[1] = this rank's part of the sum of squares of the change.
+template <class T>
+cudaError_t adafactor_change(cudaStream_t stream, const AdafactorPart<T>& t, std::uint32_t slots,
+                             std::uint64_t width, double* sums, const double* scalars, const float* of_ranks,
+                             float* change);
+template <class T>
+cudaError_t adafactor_apply(cudaStream_t stream, const AdafactorPart<T>& t, double eps, std::uint32_t slots,
+                            std::uint64_t width, double* sums, const double* scalars, const float* of_ranks,
+                            const float* change);
+
 /// m = beta m + (1-beta) g'; x[elements] = ((1-beta) g' + beta m) / its Frobenius norm. partials: scratch,
 /// one f32 per 1,024 elements, not in x.
 cudaError_t muon_direction(cudaStream_t stream, std::uint64_t elements, const float* grad, float* m, float* x,

@@ -76,6 +76,7 @@ std::vector<RankCase> tensor_cases() {
   all.back().optimizer = Optimizer::kMuon;
   all.push_back(with_sequence(tensor_case(3, 2, 2, 0, Recompute::kFull)));
   all.back().optimizer = Optimizer::kMuon, all.back().bf16 = true;
+  for (const RankCase& c : adafactor_cases()) all.push_back(c);
   for (const Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
     all.push_back(tensor_case(1, 2, 2, o == Optimizer::kLion ? 3 : 0));
     all.back().optimizer = o;
@@ -96,19 +97,7 @@ BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::d
   constexpr std::uint32_t kSteps = 2;
   const RankResult one = c.bf16 ? train<CudaRank>(alone(c), 0, kSteps) : train(alone(c), 0, kSteps),
                    many = train<CudaRank>(c, c.ranks, kSteps);
-  // In bf16 the parts of a sum are rounded before they are added.
-  const double tolerance = c.bf16 ? 3e-3 : 1e-5;
-  for (std::uint32_t t = 0; t < kSteps; ++t) {
-    BOOST_TEST(std::abs(many.loss[t] - one.loss[t]) <= tolerance * one.loss[t],
-               "step " << t << ": " << many.loss[t] << " against " << one.loss[t]);
-    BOOST_TEST(std::abs(many.norm[t] - one.norm[t]) <= 10 * tolerance * one.norm[t],
-               "step " << t << ": norm " << many.norm[t] << " against " << one.norm[t]);
-  }
-  same_layer_norms(one, many, 10 * tolerance);
-  // A rounding error of a moment may choose the next of its codes.
-  if (c.bf16 || c.optimizer == Optimizer::kAdamW8bit) return;
-  BOOST_TEST(largest_difference(one.weights, many.weights) <= 1e-4);
-  BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= 1e-4);
+  trains_alike(one, many, of_tensor_ranks(c));
 }
 
 std::vector<RanksOfGolden> golden_rank_cases() {
@@ -267,8 +256,6 @@ const Refusal kRefusals[] = {
      [](RankCase& c, RunSpec&, std::string&) { c.model.spec.heads = c.model.spec.kv_heads = 3; }},
     {"parallel.tensor = 2 does not divide 37 tokens of the vocabulary",
      [](RankCase& c, RunSpec&, std::string&) { c.model.spec.vocab = 37; }},
-    {"parallel.tensor = 2 is not supported with optimizer.name = \"adafactor\"",
-     [](RankCase&, RunSpec& r, std::string&) { r.optimizer = Optimizer::kAdafactor; }},
     {"plugin.cuda.mode = \"hybrid\": 2 ranks train in mode resident only",
      [](RankCase&, RunSpec&, std::string& mode) { mode = "hybrid"; }},
     {"plugin.cuda.mode = \"streamed\": 2 ranks train in mode resident only",

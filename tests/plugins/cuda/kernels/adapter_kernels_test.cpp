@@ -87,6 +87,26 @@ BOOST_AUTO_TEST_CASE(matrices_in_nf4_have_the_bits_of_the_plain_loop) {
         check_nf4<float>(n, doubled, 3 * shift, shift), check_nf4<Bf16>(n, doubled, shift, shift);
 }
 
+template <class T>
+void check_transpose(std::size_t rows, std::size_t cols) {
+  const Vec x = random_of<T>(rows * cols, 1);
+  Vec y(rows * cols);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < cols; ++c) y[c * rows + r] = x[r * cols + c];
+  under_every_schedule([&](KernelRun& run) {
+    T* to = run.out<T>(rows * cols);
+    run.expect(to, "y", y, kExact);
+    run.require_success(cuda::transpose<T>(run.stream, static_cast<std::uint32_t>(rows),
+                                           static_cast<std::uint32_t>(cols), run.in<T>(x), to));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_transpose_has_every_element_in_its_place) {
+  for (const std::size_t rows : {1, 3, 16, 300})
+    for (const std::size_t cols : {1, 2, 8, 33})
+      check_transpose<float>(rows, cols), check_transpose<Bf16>(rows, cols);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

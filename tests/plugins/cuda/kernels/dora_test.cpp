@@ -66,8 +66,8 @@ void check_column_norms(std::uint32_t k, std::uint32_t outputs, std::uint32_t ra
   constexpr Tolerance kClose{1e-5, 1e-6};
   BOOST_TEST_CONTEXT("tokens " << k << ", columns " << outputs << ", rank " << rank) {
     under_every_schedule([&](KernelRun& run) {
-      const cuda::AdaptedMatrix<T> matrix{
-          run.in<T>(w), run.in<T>(a), run.in<T>(b), outputs, k, rank, kScale, true};
+      const cuda::AdaptedMatrix<T> matrix{run.in<T>(w), run.in<T>(a), run.in<T>(b), outputs, k,
+                                          rank,         kScale,       true};
       const T* m = run.in<T>(magnitude);
       float *f = run.out<float>(outputs), *i = run.out<float>(outputs), *s = run.out<float>(outputs);
       run.expect(f, "factor", factor, kClose), run.expect(i, "inverse", inverse, kClose);

@@ -187,6 +187,67 @@ void check_adafactor(std::size_t r, std::size_t c, bool matrix, std::uint32_t sl
   }
 }
 
+/// The part [r, c] of a TP rank, where the other ranks have the same part, so that a sum over them is a
+/// multiple.
+template <class T>
+void check_adafactor_part(std::size_t r, std::size_t c, bool matrix, bool by_columns, std::uint32_t ranks,
+                          std::uint32_t slots, bool applied) {
+  constexpr bool kMaster = std::is_same_v<T, Bf16>;
+  const auto seed = static_cast<unsigned>(r * 100 + c);
+  const double eps = 1e-3;
+  const Vec scalars = scalars_of(0.5, 0.1, applied), w = random_vec(r * c, seed),
+            g = random_vec(r * c, seed + 1);
+  Vec rows = random_vec(matrix ? r : 0, seed + 2), cols = random_vec(c, seed + 3);
+  for (Vec* x : {&rows, &cols})
+    for (double& e : *x) e = static_cast<float>(e * e);
+  // The whole tensor: `ranks` copies of the part, side by side or one below the other.
+  const std::size_t all_r = by_columns || !matrix ? r : r * ranks,
+                    all_c = by_columns || !matrix ? c * ranks : c;
+  Vec whole_w(all_r * all_c), whole_g(all_r * all_c), whole_rows(matrix ? all_r : 0), whole_cols(all_c);
+  for (std::size_t i = 0; i < all_r; ++i)
+    for (std::size_t j = 0; j < all_c; ++j)
+      whole_w[i * all_c + j] = w[i % r * c + j % c], whole_g[i * all_c + j] = g[i % r * c + j % c];
+  for (std::size_t i = 0; i < whole_rows.size(); ++i) whole_rows[i] = rows[i % r];
+  for (std::size_t j = 0; j < all_c; ++j) whole_cols[j] = cols[j % c];
+  AdafactorReference expected{whole_w, whole_rows, whole_cols};
+  if (applied) expected.step(all_r, all_c, matrix, whole_g, scalars, eps, true);
+  Vec part_w(r * c), part_rows(matrix ? r : 0), part_cols(c);
+  for (std::size_t i = 0; i < r; ++i)
+    for (std::size_t j = 0; j < c; ++j) part_w[i * c + j] = expected.w[i * all_c + j];
+  for (std::size_t i = 0; i < part_rows.size(); ++i) part_rows[i] = expected.rows[i];
+  for (std::size_t j = 0; j < c; ++j) part_cols[j] = expected.cols[j];
+  const Vec stored = applied ? part_w : rounded<T>(w);
+  const Tolerance f32 = applied ? Tolerance{1e-5, 1e-6} : kExact;
+  BOOST_TEST_CONTEXT(r << " x " << c << ", matrix " << matrix << ", by columns " << by_columns << ", slots "
+                       << slots << ", bytes " << sizeof(T)) {
+    under_every_schedule([&](KernelRun& run) {
+      const std::size_t width = c + 3, sums_of_ranks = 2 + (!matrix ? 0 : by_columns ? r : c);
+      cuda::AdafactorPart<T> t{};
+      t.elements = r * c, t.rows = r, t.cols = c, t.decay = true;
+      t.all_rows = all_r, t.all_cols = all_c, t.by_columns = by_columns;
+      t.grad = run.in<float>(g), t.weight = run.in<T>(w), t.master = kMaster ? run.in<float>(w) : nullptr;
+      t.row_means = matrix ? run.in<float>(rows) : nullptr, t.col_means = run.in<float>(cols);
+      run.expect(t.weight, "weight", stored, applied ? Tolerance{close<T>().relative, 1e-6} : kExact);
+      if (kMaster) run.expect(t.master, "master", part_w, f32);
+      if (matrix) run.expect(t.row_means, "row means", part_rows, f32);
+      run.expect(t.col_means, "column means", part_cols, f32);
+      double *sums = run.out<double>(slots * width), *s = run.in<double>(scalars);
+      float *of_ranks = run.in<float>(Vec(sums_of_ranks)), *change = run.in<float>(Vec(1));
+      run.expect_any(sums), run.expect_any(of_ranks), run.expect_any(change);
+      const auto add_up = [&](float* values, std::size_t n) {
+        run.require_success(cudaStreamSynchronize(run.stream));
+        for (std::size_t i = 0; i < n; ++i) values[i] *= static_cast<float>(ranks);
+      };
+      run.require_success(cuda::adafactor_sums<T>(run.stream, t, slots, width, sums, s, of_ranks));
+      add_up(of_ranks, sums_of_ranks);
+      run.require_success(cuda::adafactor_change<T>(run.stream, t, slots, width, sums, s, of_ranks, change));
+      add_up(change, 1);
+      run.require_success(
+          cuda::adafactor_apply<T>(run.stream, t, eps, slots, width, sums, s, of_ranks, change));
+    });
+  }
+}
+
 template <class T>
 void check_muon(std::size_t n, bool applied, double scale = 1) {
   constexpr bool kMaster = std::is_same_v<T, Bf16>;
@@ -250,6 +311,18 @@ BOOST_AUTO_TEST_CASE(adafactor_averages_rows_and_columns) {
       check_adafactor<float>(1, n, false, slots, true), check_adafactor<Bf16>(1, n, false, slots, true);
   }
   check_adafactor<float>(33, 257, true, 3, false), check_adafactor<Bf16>(1, 300, false, 3, false);
+}
+
+BOOST_AUTO_TEST_CASE(adafactor_of_a_part_has_the_means_of_the_whole) {
+  for (const std::uint32_t slots : {1u, 3u, 40u}) {
+    for (const auto& [r, c] : {std::pair<std::size_t, std::size_t>{1, 1}, {7, 5}, {33, 257}, {40, 3}})
+      for (const bool by_columns : {false, true})
+        check_adafactor_part<float>(r, c, true, by_columns, 2, slots, true),
+            check_adafactor_part<Bf16>(r, c, true, by_columns, 3, slots, true);
+    for (const std::size_t n : {1, 5, 1000}) check_adafactor_part<float>(1, n, false, false, 2, slots, true);
+  }
+  check_adafactor_part<float>(33, 257, true, false, 2, 3, false);
+  check_adafactor_part<Bf16>(33, 257, true, true, 2, 3, false);
 }
 
 /// A tensor whose first row is row first_row of pieces that have `behind` rows more.
