@@ -232,7 +232,8 @@ void tie_adapter(const Settings& s, RunConfig& c) {
     if (s.given(key) && s.flag(key))
       throw usage_error(
           fmt::format("{} cannot be planned for {}", key, escaped(s.text("plan.framework"), 80)),
-          "remove the key: adapters of both are planned with \"lm_head\" and \"embed_tokens\" in lora.targets",
+          "remove the key: adapters of both are planned with \"lm_head\" and \"embed_tokens\" in "
+          "lora.targets",
           s.where(key));
     return;
   }
@@ -345,7 +346,8 @@ void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c
   c.run.trainable = rules_of_modules(modules);
   // PEFT ties nothing in a model of two tensors.
   const bool tied_before = from && from->tied && c.model.tied && from->adapts_outside_layers();
-  if (s.given("lora.ensure_weight_tying") ? s.flag("lora.ensure_weight_tying") : tied_before) tie_adapter(s, c);
+  if (s.given("lora.ensure_weight_tying") ? s.flag("lora.ensure_weight_tying") : tied_before)
+    tie_adapter(s, c);
   if (from) require_settings_of_adapter(s, c, *from);
   if (s.given("plan.framework") && s.text("plan.framework") != "trainhost")
     set_planned_modules(s, modules, c);

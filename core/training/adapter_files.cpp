@@ -47,8 +47,8 @@ TensorInfo in_file(TensorInfo t) {
   return t;
 }
 
-/// The factors of the LM head if it has the adapter of the embedding: PEFT has both in its files. A is B of the
-/// embedding transposed, B is A transposed, as it is in memory.
+/// The factors of the LM head if it has the adapter of the embedding: PEFT has both in its files. A is B of
+/// the embedding transposed, B is A transposed, as it is in memory.
 std::vector<TensorInfo> factors_of_tied_head(const runfile::RunConfig& c) {
   if (!ties_adapter(c.run)) return {};
   RunSpec of_head = c.run;

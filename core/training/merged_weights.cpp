@@ -144,7 +144,8 @@ void MergedWeights::read_factors(const runfile::AdapterConfig& config) {
     const TensorRole role = m.factors.front().role;
     // Embedding and head differ once one of them has changed.
     // With magnitudes, which each has of its own, one adapter of both makes them different too.
-    if (model_.tied && (role == TensorRole::kEmbed || role == TensorRole::kHead) && (!config.tied || config.dora))
+    if (model_.tied && (role == TensorRole::kEmbed || role == TensorRole::kHead) &&
+        (!config.tied || config.dora))
       model_.tied = false, infos_ = tensors(model_);
     all.insert(all.end(), m.factors.begin(), m.factors.end());
   }

@@ -41,7 +41,8 @@ WRITTEN = {
 }
 
 
-TIED = {"qwen2-embedding", "qwen2-head", "qwen2-vocabulary", "qwen2-vocabulary-further"}
+TIED = {"qwen2-embedding", "qwen2-head", "qwen2-vocabulary", "qwen2-vocabulary-further", "qwen2-vocabulary-dora",
+        "qwen2-vocabulary-tied", "qwen2-vocabulary-tied-dora"}
 
 
 def run(*args):
@@ -97,6 +98,16 @@ with tempfile.TemporaryDirectory() as tmp:
         out = vocabulary + "-further"
         run("finetune", source, text, "--adapter", os.path.join(vocabulary, "adapter"), "--set", f"output.dir={out}", *tune)
         compare(family + "-vocabulary-further", source, os.path.join(out, "adapter"), tmp)
+        # With magnitudes; and of qwen2 one adapter of both, which PEFT ties too.
+        for kind, more in (("dora", []), ("tied", ["lora.ensure_weight_tying=true"]),
+                           ("tied-dora", ["lora.ensure_weight_tying=true", "lora.dora=true"])):
+            if "tied" in kind and family != "qwen2":
+                continue
+            out = os.path.join(tmp, f"{family}-vocabulary-{kind}")
+            targets = 'lora.targets=["q_proj", "lm_head", "embed_tokens"]'
+            settings = [x for s in [targets, *(more or ["lora.dora=true"]), f"output.dir={out}"] for x in ("--set", s)]
+            run("finetune", source, text, "--lora", *settings, *tune)
+            compare(f"{family}-vocabulary-{kind}", source, os.path.join(out, "adapter"), tmp)
         # Modules that are trained whole: PEFT must find all of them. In qwen2 embedding and LM head are one tensor.
         modules = ["embed_tokens"] if family == "qwen2" else ["lm_head", "embed_tokens", "norm"]
         out = os.path.join(tmp, family + "-modules")

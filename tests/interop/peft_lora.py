@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """LoRA and DoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora, lora-dropout, qlora,
-dora, dora-dropout, qdora, lora-pattern, lora-modules, lora-modules-untied, lora-head, lora-head-dropout and
-lora-vocabulary.
+dora, dora-dropout, qdora, lora-pattern, lora-modules, lora-modules-untied, lora-head, lora-head-dropout,
+lora-vocabulary, dora-head, dora-head-dropout, dora-vocabulary, lora-tied and dora-tied.
 
     peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers, peft and bitsandbytes)
 
@@ -17,6 +17,12 @@ lora-modules-untied trains embedding and LM head whole, of a model in which they
 lora-head has an adapter of the LM head, which is the embedding too (HEAD), lora-head-dropout also with dropout, and
 lora-vocabulary adapters of embedding and LM head of a model in which they are two tensors (VOCABULARY). The merged
 weights have both tensors.
+
+lora-tied has one adapter of embedding and LM head, which are one tensor (TIED): ensure_weight_tying. PEFT 0.21 makes two
+parameters of one storage, which an optimizer changes twice, each time with moments and decay of its own. Here the
+factors of the head are those of the embedding, transposed, so that the gradients of both uses add up (tie()); with
+plain SGD both are the same. dora-head, dora-head-dropout, dora-vocabulary and dora-tied are the runs of LoRA of these
+names with use_dora.
 
 dora, dora-dropout and qdora are the same three runs with use_dora. Magnitudes, which are vectors, are not decayed,
 like every vector in trainhost; with the Trainer of transformers they are.
@@ -55,6 +61,7 @@ PATTERNS = dict(target_modules=r".*\.(q_proj|v_proj|o_proj|down_proj)|model\.lay
 
 HEAD = dict(target_modules=["q_proj", "v_proj", "lm_head"])
 VOCABULARY = dict(target_modules=["q_proj", "embed_tokens", "lm_head"], rank_pattern={"lm_head": 5})
+TIED = dict(target_modules=["q_proj", "embed_tokens"], ensure_weight_tying=True)
 BOTH = dict(target_modules=["q_proj", "v_proj"], modules_to_save=["embed_tokens", "lm_head"])
 MODULES = dict(target_modules=["q_proj", "v_proj"], modules_to_save=["norm", "embed_tokens"], ensure_weight_tying=True)
 
@@ -88,6 +95,34 @@ def adapted(model, dora=False, **changes):
             # PEFT swaps the names of the factors of an embedding.
             small = "lora_B" in name or "lora_embedding_A" in name
             p.data = (torch.randn(p.shape) * (0.02 if small else 0.1)).double()
+    return model
+
+
+def tie(model):
+    """The factors of the LM head become those of the embedding, whose gradients then are sums."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    a, b = embedding.lora_embedding_A["default"], embedding.lora_embedding_B["default"]
+    for linear in (head.lora_A["default"], head.lora_B["default"]):
+        del linear._parameters["weight"]
+
+    def set_factors(*_):
+        head.lora_A["default"].weight, head.lora_B["default"].weight = b.t(), a.t()
+
+    set_factors()
+    head.register_forward_pre_hook(set_factors)
+    return model
+
+
+def copy_to_head(model):
+    """The values of the factors of the LM head, where PEFT has them as parameters."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    head.lora_A["default"].weight.data = embedding.lora_embedding_B["default"].data.t().contiguous()
+    head.lora_B["default"].weight.data = embedding.lora_embedding_A["default"].data.t().contiguous()
+    if head.use_dora["default"]:  # the norms of the rows, as in a new adapter, changed a little
+        w = head.get_base_layer().weight + head.scaling["default"] * head.lora_B["default"].weight @ head.lora_A["default"].weight
+        m = head.lora_magnitude_vector["default"].weight
+        torch.manual_seed(3)
+        m.data = (w.norm(dim=1) * (1 + 0.2 * torch.randn(m.shape))).float().double()
     return model
 
 
@@ -154,8 +189,10 @@ def train(model, base=BASE):
 
 
 def state_of(model):
-    """What PEFT saves, without its copies of frozen tensors."""
-    return peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+    """What PEFT saves, without its copies of frozen tensors and of tied factors."""
+    state = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+    tied = model.peft_config["default"].ensure_weight_tying and "embed_tokens" in model.peft_config["default"].target_modules
+    return {k: v for k, v in state.items() if not (tied and "lm_head.lora_" in k and "magnitude" not in k)}
 
 
 def run_settings():
@@ -164,7 +201,13 @@ def run_settings():
 
 
 def write(folder, dora, base=BASE, **changes):
-    model = adapted(base_model(base=base), dora, **changes)
+    tied = changes.get("ensure_weight_tying") and "embed_tokens" in changes["target_modules"]
+
+    def make():
+        model = adapted(base_model(base=base), dora, **changes)
+        return copy_to_head(model) if tied else model
+
+    model = make()
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.float().contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
     safetensors.torch.save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -172,14 +215,16 @@ def write(folder, dora, base=BASE, **changes):
     config.inference_mode = True
     config.base_model_name_or_path = "../" + base.name
     config.save_pretrained(folder)
-    expected = train(model, base)
-    model = adapted(base_model(base=base), dora, **changes)
-    if config.target_modules & {"lm_head", "embed_tokens"}:
+    expected = train(tie(model) if tied else model, base)
+    model = make()
+    if config.target_modules & {"lm_head", "embed_tokens"} and not (tied and not dora):
         # merge_and_unload() would add the change of a tied LM head to the embedding too.
         head = model.get_output_embeddings()
         head = getattr(head, "base_layer", head)
         head.weight = torch.nn.Parameter(head.weight.detach().clone())
         model.config.tie_word_embeddings = False
+    if tied and not dora:  # one tensor, whose change is added once
+        model.get_output_embeddings().lora_B["default"].weight.data.zero_()
     merged = model.merge_and_unload()
     expected["merged_weights"] = {k: {"l2": v.norm().item(), "sum": v.sum().item()}
                                   for k, v in merged.state_dict().items()
@@ -216,7 +261,12 @@ if __name__ == "__main__":
     write(runs / "lora-modules-untied", False, UNTIED, **BOTH)
     write(runs / "lora-head", False, **HEAD)
     write_dropout(runs / "lora-head-dropout", False, **HEAD)
+    write(runs / "dora-head", True, **HEAD)
+    write_dropout(runs / "dora-head-dropout", True, **HEAD)
     write(runs / "lora-vocabulary", False, UNTIED, **VOCABULARY)
+    write(runs / "dora-vocabulary", True, UNTIED, **VOCABULARY)
+    write(runs / "lora-tied", False, **TIED)
+    write(runs / "dora-tied", True, **TIED)
     for dora in (False, True):
         write(runs / ("dora" if dora else "lora"), dora)
         write_dropout(runs / ("dora-dropout" if dora else "lora-dropout"), dora)

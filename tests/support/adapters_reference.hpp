@@ -27,7 +27,8 @@ inline constexpr std::uint32_t kSetsOutsideLayers[] = {kTargetHead, kTargetEmbed
 /// These, and for a model in which both are one tensor one adapter of both.
 inline std::vector<std::uint32_t> sets_outside_layers(const ModelSpec& m) {
   std::vector<std::uint32_t> all(std::begin(kSetsOutsideLayers), std::end(kSetsOutsideLayers));
-  if (m.tied) all.insert(all.end(), {kTargetEmbedding | kTiedAdapter, 0x7f | kTargetEmbedding | kTiedAdapter});
+  if (m.tied)
+    all.insert(all.end(), {kTargetEmbedding | kTiedAdapter, 0x7f | kTargetEmbedding | kTiedAdapter});
   return all;
 }
 

@@ -96,6 +96,7 @@ pub const TH_LORA_UP: u32 = 32;
 pub const TH_LORA_DOWN: u32 = 64;
 pub const TH_LORA_HEAD: u32 = 128;
 pub const TH_LORA_EMBED: u32 = 256;
+pub const TH_LORA_TIED: u32 = 512;
 pub const TH_RC_NONE: u32 = 1;
 pub const TH_RC_SELECTIVE: u32 = 2;
 pub const TH_RC_FULL: u32 = 3;

@@ -85,12 +85,13 @@ std::vector<float> transposed(const std::vector<float>& values, std::uint64_t ro
 /// The targets of a run of PEFT, and its modules_to_save.
 void set_targets(const std::string& kind, const ModelSpec& m, RunSpec& r) {
   r.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
-  if (kind.starts_with("lora-head")) r.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_HEAD;
+  if (kind.substr(1).starts_with("ora-head")) r.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_HEAD;
+  if (kind.ends_with("-tied")) r.lora_targets = TH_LORA_Q | TH_LORA_EMBED | TH_LORA_TIED;
   if (kind == "lora-modules-untied") {
     r.lora_targets = TH_LORA_Q | TH_LORA_V;
     r.trainable = rules_of_modules(std::vector<std::string>{"embed_tokens", "lm_head"});
   }
-  if (kind != "lora-vocabulary") return;
+  if (!kind.ends_with("-vocabulary")) return;
   set_adapters(
       m,
       [](const AdaptableMatrix& x) -> AdapterSize {
@@ -105,7 +106,9 @@ void set_targets(const std::string& kind, const ModelSpec& m, RunSpec& r) {
 BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
                      boost::unit_test::data::make({"lora", "lora-dropout", "qlora", "dora", "dora-dropout",
                                                    "qdora", "lora-head", "lora-head-dropout",
-                                                   "lora-vocabulary", "lora-modules-untied"}),
+                                                   "lora-vocabulary", "lora-modules-untied", "dora-head",
+                                                   "dora-head-dropout", "dora-vocabulary", "lora-tied",
+                                                   "dora-tied"}),
                      name_of_run) {
   const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
   const std::string kind = name_of_run;
@@ -113,12 +116,12 @@ BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
   const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
   for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-    const bool untied = kind == "lora-vocabulary" || kind == "lora-modules-untied";
+    const bool untied = kind.ends_with("-vocabulary") || kind == "lora-modules-untied";
     GoldenRun g = read_golden(runs + (untied ? "mha" : "gqa-tied"));
-    const std::string adapter = dora                            ? "dora"
-                                : kind.starts_with("lora-head") ? "lora-head"
-                                : untied                        ? kind
-                                                                : "lora";
+    const std::string of_kind = dora ? "dora" : "lora";
+    const std::string adapter = kind.substr(1).starts_with("ora-head") ? of_kind + "-head"
+                                : untied || kind.ends_with("-tied")    ? kind
+                                                                       : of_kind;
     for (auto& [name, values] : read_tensors(runs + adapter + "/adapter_model.safetensors"))
       g.weights[name] = values;
     g.run.micro_batch = run["micro_batch"], g.run.accumulate = 1, g.run.seq_len = run["seq_len"];

@@ -320,7 +320,8 @@ BOOST_AUTO_TEST_CASE(dora_reads_and_writes_bf16) {
         if (n <= 64) {
           // The columns of a table [m, n]: sums of squares of w + 0.5 * f a with f [m, rank].
           std::vector<double> of_columns(n), of_columns16(n);
-          kernels.adapted_column_squares(m, n, rank, n, x.data(), b.data(), a.data(), 0.5f, of_columns.data());
+          kernels.adapted_column_squares(m, n, rank, n, x.data(), b.data(), a.data(), 0.5f,
+                                         of_columns.data());
           kernels.bf16.adapted_column_squares(m, n, rank, n, x16.data(), rounded(b).data(), rounded(a).data(),
                                               0.5f, of_columns16.data());
           BOOST_TEST((of_columns == of_columns16));
@@ -424,7 +425,7 @@ struct Distances {
 BOOST_DATA_TEST_CASE(adapters_in_bf16_follow_those_in_f32_in_the_planned_memory,
                      boost::unit_test::data::make(small_models()) *
                          boost::unit_test::data::make({"LoRA", "DoRA", "LoRA outside layers",
-                                                                     "DoRA outside layers"}),
+                                                       "DoRA outside layers"}),
                      z, kind_of_adapter) {
   const std::string kind = kind_of_adapter;
   const bool dora = kind.starts_with("DoRA"), outside = kind.ends_with("outside layers");

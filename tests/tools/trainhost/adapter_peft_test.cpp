@@ -52,7 +52,8 @@ BOOST_AUTO_TEST_CASE(alpha_and_rank_by_pattern_are_those_of_each_merged_matrix) 
 
 BOOST_DATA_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges,
                      boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules",
-                                                   "lora-head", "lora-vocabulary", "lora-modules-untied"}),
+                                                   "lora-head", "lora-vocabulary", "lora-modules-untied",
+                                                   "dora-head", "dora-vocabulary", "lora-tied", "dora-tied"}),
                      kind) {
   TemporaryDirectory tmp;
   const json expected = json::parse(read_file(kGoldenRuns / kind / "expected.json"))["merged_weights"];
@@ -67,7 +68,11 @@ BOOST_DATA_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges,
                       : kind == std::string("lora-head")           ? "7 matrices"
                       : kind == std::string("lora-vocabulary")     ? "4 matrices"
                       : kind == std::string("lora-modules-untied") ? "4 matrices"
-                                                                   : "15 matrices";
+                      : kind == std::string("dora-head")           ? "7 matrices"
+                      : kind == std::string("dora-vocabulary")     ? "4 matrices"
+                      : kind == std::string("lora-tied")           ? "4 matrices"
+                      : kind == std::string("dora-tied") ? "5 matrices"  // with magnitudes they differ
+                                                         : "15 matrices";
   BOOST_TEST(r.out.find(count) != std::string::npos, r.out);
   for (const auto& [name, want] : expected.items()) {
     double squares = 0, sum = 0;
@@ -115,9 +120,11 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_merged_only_into_the_weights_that_it_was_trai
 // The settings of tests/interop/peft_lora.py, whose losses are of float64.
 BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
                      boost::unit_test::data::make({"lora", "dora", "lora-pattern", "lora-modules",
-                                                   "lora-head", "lora-vocabulary", "lora-modules-untied"}),
+                                                   "lora-head", "lora-vocabulary", "lora-modules-untied",
+                                                   "dora-head", "dora-vocabulary", "lora-tied", "dora-tied"}),
                      kind) {
   TemporaryDirectory tmp;
+  const bool tied = std::string(kind).ends_with("-tied");
   const json expected = json::parse(read_file(kGoldenRuns / kind / "expected.json"));
   const std::string base = base_of(kind);
   const Outcome r = run_program(continued(kGoldenRuns / kind, tmp / "out", {}, base));
@@ -131,17 +138,30 @@ BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
     BOOST_TEST(std::abs(j["loss"].get<double>() - loss) <= 2e-5, "step " << steps << " " << line);
   }
   BOOST_TEST(steps == 20u);
-  for (const auto& [name, values] : read_tensors(tmp / "out/adapter/adapter_model.safetensors")) {
+  const auto written = read_tensors(tmp / "out/adapter/adapter_model.safetensors");
+  for (const auto& [name, values] : written) {
     double squares = 0;
     for (const float v : values) squares += double(v) * v;
-    const double l2 = expected["final_weights"][name]["l2"];
+    std::string of = name;
+    if (tied && name.ends_with("lm_head.lora_A.weight"))  // copies, transposed
+      of = "base_model.model.model.embed_tokens.lora_embedding_B";
+    if (tied && name.ends_with("lm_head.lora_B.weight"))
+      of = "base_model.model.model.embed_tokens.lora_embedding_A";
+    if (of != name)
+      for (std::size_t i = 0, rows = 3; i < values.size(); ++i) {
+        const bool a = name.ends_with("lora_A.weight");
+        const std::size_t n = values.size() / rows, from = a ? i % n * rows + i / n : i % rows * n + i / rows;
+        BOOST_REQUIRE(values[i] == written.at(of)[from]);
+      }
+    const double l2 = expected["final_weights"][of]["l2"];
     BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-3 * l2, name);
   }
   const json config = json::parse(read_file(tmp / "out/adapter/adapter_config.json"));
   BOOST_TEST(config["r"] == 3);
   BOOST_TEST(config["lora_alpha"] == 12);
   BOOST_TEST(config["use_rslora"] == true);
-  BOOST_TEST(config["use_dora"] == (kind == std::string("dora")));
+  BOOST_TEST(config["use_dora"] == std::string(kind).starts_with("dora"));
+  BOOST_TEST(written.size() == expected["final_weights"].size() + (tied ? 2 : 0));
   if (kind == std::string("lora-pattern")) {
     const Outcome plan =
         run_program({"plan", "--set", "model.path=" + (kGoldenRuns / "gqa-tied").string(), "--set",
@@ -161,9 +181,12 @@ BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
     BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj"}));
     BOOST_TEST(config["ensure_weight_tying"] == true);
     BOOST_TEST(config["modules_to_save"] == json({"norm", "embed_tokens", "model.embed_tokens", "lm_head"}));
-  } else if (kind == std::string("lora-head")) {
+  } else if (tied) {
+    BOOST_TEST(config["target_modules"] == json({"q_proj", "embed_tokens"}));
+    BOOST_TEST(config["ensure_weight_tying"] == true);
+  } else if (std::string(kind).ends_with("-head")) {
     BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "lm_head"}));
-  } else if (kind == std::string("lora-vocabulary")) {
+  } else if (std::string(kind).ends_with("-vocabulary")) {
     BOOST_TEST(config["target_modules"] == json({"q_proj", "lm_head", "embed_tokens"}));
     BOOST_TEST(config["rank_pattern"] == json({{"lm_head", 5}}));
   } else if (kind == std::string("lora-modules-untied")) {
@@ -212,9 +235,14 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_befor
   refused(changed_adapter(tmp, {{"target_modules", of_head}}), {},
           "missing: base_model.model.lm_head.lora_A.weight");
   refused(changed_adapter(tmp, {{"target_modules", of_head}, {"ensure_weight_tying", true}}), {},
-          "target_modules has lm_head with ensure_weight_tying");
+          "missing: base_model.model.model.embed_tokens.lora_embedding_A");
   refused(changed_adapter(tmp, {{"target_modules", of_head}, {"use_dora", true}}), {},
-          "target_modules has lm_head with use_dora");
+          "base_model.model.lm_head.lora_magnitude_vector");
+  refused(lora, {"lora.ensure_weight_tying=true"}, "neither embedding nor LM head has an adapter");
+  refused(kGoldenRuns / "lora-tied", {"lora.ensure_weight_tying=false"},
+          "lora.ensure_weight_tying = false, but the adapter in");
+  refused(kGoldenRuns / "lora-head", {"lora.ensure_weight_tying=true"},
+          "lora.ensure_weight_tying = true, but the adapter in");
   refused(changed_adapter(tmp, {{"target_modules", ".*q_proj"}}), {}, "not part of the model");
   refused(changed_adapter(tmp, {{"target_modules", ".*q_proj("}}), {}, "is no regular expression");
   refused(changed_adapter(tmp, {{"layers_to_transform", {0}}}), {}, "not part of the model");

@@ -34,7 +34,7 @@ inline std::vector<std::string> lora_run(const fs::path& dir, std::vector<std::s
 
 /// The golden run whose weights an adapter of PEFT belongs to (tests/interop/peft_lora.py).
 inline std::string base_of(const std::string& kind) {
-  return kind == "lora-vocabulary" || kind == "lora-modules-untied" ? "mha" : "gqa-tied";
+  return kind.ends_with("-vocabulary") || kind == "lora-modules-untied" ? "mha" : "gqa-tied";
 }
 
 /// A run over the weights of `base` that starts from the adapter in `folder`.

@@ -84,6 +84,40 @@ BOOST_AUTO_TEST_CASE(generation_with_an_adapter_of_a_tied_head_is_that_of_the_me
   BOOST_TEST(text_of(tmp / "out") != text_of(tmp / "base"));
 }
 
+// One adapter of both, from the run file: resumed bit for bit, planned exactly, and refused where it has no
+// meaning.
+BOOST_AUTO_TEST_CASE(one_adapter_of_embedding_and_head_is_trained_resumed_and_refused_in_other_models) {
+  TemporaryDirectory tmp;
+  const std::vector<std::string> tied = {"lora.targets=[\"q_proj\", \"embed_tokens\"]",
+                                         "lora.ensure_weight_tying=true", "lora.dora=true"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = tied;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const Outcome whole = run_program(lora_run(tmp / "whole", with({"train.steps=4"})));
+  BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
+  const Outcome half =
+      run_program(lora_run(tmp / "half", with({"train.steps=2", "optimizer.schedule=constant"})));
+  BOOST_REQUIRE_MESSAGE(half.code == 0, half.err);
+  const json config = json::parse(read_file(tmp / "whole/adapter/adapter_config.json"));
+  BOOST_TEST(config["ensure_weight_tying"] == true);
+  BOOST_TEST(config["target_modules"] == json({"q_proj", "embed_tokens"}));
+  const auto tensors = read_tensors(tmp / "whole/adapter/adapter_model.safetensors");
+  for (const char* name : {"model.embed_tokens.lora_magnitude_vector", "lm_head.lora_magnitude_vector",
+                           "lm_head.lora_A.weight", "lm_head.lora_B.weight"})
+    BOOST_TEST(tensors.contains(std::string("base_model.model.") + name), name);
+  const auto refused = [&](const std::vector<std::string>& settings, const std::string& text) {
+    const Outcome r = run_program(lora_run(tmp / "none", settings));
+    BOOST_TEST(r.code == 2, text);
+    BOOST_TEST(r.err.find(text) != std::string::npos, r.err);
+  };
+  refused(
+      {"lora.ensure_weight_tying=true", "model.tie_word_embeddings=false", "lora.targets=[\"embed_tokens\"]"},
+      "embedding and LM head of the model are two tensors");
+  refused({"lora.ensure_weight_tying=true"}, "neither embedding nor LM head has an adapter");
+}
+
 // Embedding and LM head are one tensor: PEFT writes the factors twice, and the matrix itself.
 BOOST_AUTO_TEST_CASE(an_adapter_of_the_embedding_is_merged) {
   TemporaryDirectory tmp;

@@ -134,8 +134,8 @@ std::ostream& operator<<(std::ostream& o, const PeftRun& c) {
 }
 std::vector<PeftRun> peft_runs() {
   std::vector<PeftRun> all;
-  for (const char* kind :
-       {"lora", "lora-dropout", "qlora", "dora", "dora-dropout", "qdora", "lora-head", "lora-head-dropout"})
+  for (const char* kind : {"lora", "lora-dropout", "qlora", "dora", "dora-dropout", "qdora", "lora-head",
+                           "lora-head-dropout", "dora-head", "dora-head-dropout", "lora-tied", "dora-tied"})
     for (const char* mode : kModes) {
       const bool resident = mode == kModes[0];
       if (resident) all.push_back({kind, mode, "fp32", 4}), all.push_back({kind, mode, "bf16", 2});
@@ -151,9 +151,11 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
   const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
   GoldenRun g = read_golden(runs + "gqa-tied");
-  const bool of_head = kind.starts_with("lora-head"), dora = kind.find("dora") != kind.npos,
-             nf4 = kind.starts_with("q");
-  const std::string adapter = of_head ? "lora-head" : dora ? "dora" : "lora";
+  const bool of_head = kind.substr(1).starts_with("ora-head"), tied = kind.ends_with("-tied"),
+             dora = kind.find("dora") != kind.npos, nf4 = kind.starts_with("q");
+  const std::string of_kind = dora ? "dora" : "lora", adapter = of_head ? of_kind + "-head"
+                                                                : tied  ? kind
+                                                                        : of_kind;
   for (auto& [name, values] : read_tensors(runs + adapter + "/adapter_model.safetensors"))
     g.weights[name] = values;
   RunSpec& r = g.run;
@@ -165,12 +167,19 @@ BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf1
   r.memory.lora_dropout = run.value("lora_dropout", 0.0), r.seed = run.value("seed", 1u);
   r.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
   r.lora_targets = of_head ? TH_LORA_Q | TH_LORA_V | TH_LORA_HEAD
+                   : tied  ? TH_LORA_Q | TH_LORA_EMBED | TH_LORA_TIED
                            : TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
   r = in_precision(r, c.precision);
   CudaHost host(c.mode);
   {
     PluginSession s(cuda_engine(), host, g.model, r);
-    for (const TensorInfo& t : all_tensors(g.model, r)) s.load(t, g.weights.at(t.name), scope_of(t));
+    for (const TensorInfo& t : all_tensors(g.model, r)) {
+      std::vector<float> values = g.weights.at(t.name);
+      if (is_transposed_in_files(t))
+        for (std::size_t i = 0; i < values.size(); ++i)
+          values[i] = g.weights.at(t.name)[i % t.dim[1] * t.dim[0] + i / t.dim[1]];
+      s.load(t, values, scope_of(t));
+    }
     s.init(0);
     const bool exact = std::string(c.precision) == "fp32";
     for (std::uint32_t t = 0; t < c.steps; ++t) {
