@@ -29,6 +29,8 @@ constexpr std::chrono::milliseconds kLook{500};      // at the other processes o
 // For a process that has ended its launcher ends the others, which is reported better; for one that hangs in
 // the library the thread that waits does.
 constexpr std::chrono::milliseconds kForLauncher{1500}, kForWorker{4000};
+// The others end first as a rule, and on a busy machine long before this one.
+constexpr std::chrono::milliseconds kForFinalize{30000};
 
 std::int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count();
@@ -66,7 +68,8 @@ Ranks::Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank, std::uint32_
   worker_ = std::thread([this] { work(); });
   std::unique_lock lock(mutex_);
   StartedProcesses started(started_here);
-  wait_or_end_process(lock, left_connect_, "MPI_Init_thread", [&] { return started.has_lost_one(); });
+  wait_or_end_process(lock, left_connect_, "MPI_Init_thread", kForWorker,
+                      [&] { return started.has_lost_one(); });
   if (failure_.empty()) return;
   ends_ = true;
   lock.unlock();
@@ -86,7 +89,8 @@ Ranks::~Ranks() {
     wait_for_worker(lock, [this] { return left_queue_; });
     if (!failed) why = failure_;
     if (why.empty())
-      wait_or_end_process(lock, ended_, "MPI_Finalize", [this] { return local_.ended().has_value(); });
+      wait_or_end_process(lock, ended_, "MPI_Finalize", kForFinalize,
+                          [this] { return local_.ended().has_value(); });
   }
   if (!why.empty()) {  // a rank has not come to the end of the job
     if (launched_rank_ > 0) std::this_thread::sleep_for(kTurn);
@@ -99,14 +103,14 @@ Ranks::~Ranks() {
 /// but the process. The launcher then ends the others. lost_one: whether a process of this machine has ended,
 /// on which the call may wait without end; in MPI_Finalize() it may have been ready before this one.
 void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in,
-                                const std::function<bool()>& lost_one) {
+                                std::chrono::milliseconds patience, const std::function<bool()>& lost_one) {
   const auto begin = Clock::now();
   const auto turn = launched_rank_ > 0 ? kTurn : std::chrono::milliseconds{0};
   auto lost = Clock::time_point::max();
   while (!finished_.wait_for(lock, kLook, [&] { return done; })) {
     const auto now = Clock::now();
     if (lost == Clock::time_point::max() && lost_one()) lost = now;
-    if (lost != Clock::time_point::max() && now - lost > kForWorker + turn)
+    if (lost != Clock::time_point::max() && now - lost > patience + turn)
       print_and_exit(std::string("another rank of this machine has ended, and ") + in + " does not");
     if (timeout_ms_ > 0 && now - begin > std::chrono::milliseconds(timeout_ms_) + turn)
       print_and_exit("waited " + std::to_string(timeout_ms_ / 1000) + " s in " + in +

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -64,7 +65,7 @@ class Ranks {
   std::vector<bool> answer_questions(std::uint64_t number);
   std::vector<bool> ranks_that_wait();
   void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in,
-                           const std::function<bool()>& lost_one);
+                           std::chrono::milliseconds patience, const std::function<bool()>& lost_one);
   void wait_for_worker(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
   std::string ended_rank() const;
   [[noreturn]] void print_and_exit(const std::string& why);
