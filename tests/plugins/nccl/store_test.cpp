@@ -143,6 +143,7 @@ BOOST_AUTO_TEST_CASE(a_slow_connection_does_not_delay_the_others) {
   half.send(begun.data(), begun.size(), soon());
   StoreClient process("127.0.0.1", at, soon());
   process.set("large", std::string(8 << 20, 'x'));
+  BOOST_TEST(process.add("after", 1) == 1);  // so the value has arrived
   Socket asks = connect_to("127.0.0.1", at, soon());
   std::string questions = kValidate;
   for (int i = 0; i < 4; ++i) questions += std::string("\x03\x05\x00\x00\x00\x00\x00\x00\x00large", 14);
