@@ -13,10 +13,12 @@ std::vector<float> initial_magnitudes(const step::Program& program, std::span<co
                                       std::size_t tensor, const ReadTensor& read, const ForEach& for_each) {
   constexpr std::uint64_t kRows = 16, kColumns = 64;  // of a task
   const TensorInfo& info = whole[tensor];
+  // The matrix of a tied head is the embedding; the factors of one adapter of both are those of the
+  // embedding.
+  const bool of_head = info.role == TensorRole::kHead, shares_factors = of_head && ties_adapter(program.run);
   const auto index_of = [&](AdapterPart part) {
-    // The matrix of a tied head is the embedding.
-    const bool tied_head = part == AdapterPart::kNone && info.role == TensorRole::kHead && program.model.tied;
-    const TensorRole role = tied_head ? TensorRole::kEmbed : info.role;
+    const bool of_embedding = part == AdapterPart::kNone ? of_head && program.model.tied : shares_factors;
+    const TensorRole role = of_embedding ? TensorRole::kEmbed : info.role;
     std::size_t i = 0;
     while (whole[i].role != role || whole[i].layer != info.layer || whole[i].part != part) ++i;
     return i;
@@ -35,7 +37,7 @@ std::vector<float> initial_magnitudes(const step::Program& program, std::span<co
       adapter_blocks(program.model, program.run, adapter_group(info.role), info.layer);
   const std::uint64_t inputs = whole[matrix].dim[1];
   // Of the embedding the change of the table is scale * A B^T, and the norms are those of its columns.
-  if (adapters.transposed) {
+  if (adapters.transposed || shares_factors) {
     const std::uint64_t rank = adapters.rank;
     std::vector<float> transposed(b.size());
     for (std::uint64_t o = 0; o < inputs; ++o)

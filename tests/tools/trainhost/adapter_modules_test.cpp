@@ -136,7 +136,6 @@ BOOST_AUTO_TEST_CASE(modules_that_cannot_be_trained_beside_adapters_are_errors) 
   refused({key + "[\"embed_tokens\"]", targets + "\"lm_head\"]", "model.tie_word_embeddings=true"},
           "'embed_tokens' in lora.modules_to_save has an adapter too");
   refused({targets + "\"embed_token\"]"}, "unknown matrix 'embed_token'; did you mean 'embed_tokens'?");
-  refused({targets + "\"lm_head\"]", "lora.dora=true"}, "\"lm_head\" is not supported with lora.dora = true");
   refused({key + "[\"gate_proj\"]"}, "a trainer computes their gradients together");
   refused({key + "[\"down_proj\"]", "lora.base=nf4"}, "'down_proj' in lora.modules_to_save is in NF4");
   refused({key + "[\"norm\"]", "train.freeze=[\"*norm*\"]"}, "train.freeze has no effect on adapters");
