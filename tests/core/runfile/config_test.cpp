@@ -144,6 +144,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("fp8_weights")) with += "fp8_recipe = \"mxfp8\"\n[parallel]\nzero = 1\n";
     if (line.starts_with("dtype") && table == "[data]") with += "train = \"tokens.bin\"\n";
     if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
+    if (line.starts_with("ensure_weight_tying"))
+      with += "targets = [\"embed_tokens\"]\n[model]\ntie_word_embeddings = true\n";
     if (line.starts_with("use_sliding_window")) with += "sliding_window = 8\n";
     if (line.starts_with("rope_scaling."))
       with =
