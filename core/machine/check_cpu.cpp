@@ -68,11 +68,15 @@ std::optional<double> cpu_quota(const fs::path& group) {
 Finding check_cpu_limit(const fs::path& root, unsigned usable) {
   Finding f = of_cpu("CPU limit");
   std::optional<double> least;
+  bool of_version_1 = false;  // which train.threads = 0 does not respect
   for (const fs::path& group : control_groups(root, "cpu"))
-    if (const auto quota = cpu_quota(group)) least = std::min(least.value_or(*quota), *quota);
+    if (const auto quota = cpu_quota(group)) {
+      least = std::min(least.value_or(*quota), *quota);
+      of_version_1 = of_version_1 || !fs::exists(group / "cpu.max");
+    }
   f.value = least ? fmt::format("{:g} CPUs, by a control group", *least) : "none";
   f.data = {{"cpus", least ? JsonValue(*least) : JsonValue()}};
-  if (least && *least < usable) {
+  if (least && *least < usable && of_version_1) {
     f.state = State::kWarning;
     f.hint = fmt::format("one thread per CPU would be throttled: --set train.threads={}",
                          std::max(1u, static_cast<unsigned>(*least)));

@@ -124,7 +124,7 @@ void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin:
   // Scratch grows with the number of threads, and the machine that will run may have other cores.
   if (trainer && !c.device.empty() && traits.tier == Tier::kHost && !c.given.count("train.threads"))
     v.notes.push_back(
-        fmt::format("scratch memory is planned for {} threads, the number of cores of this machine; set "
+        fmt::format("scratch memory is planned for {} threads, one per core of this machine; set "
                     "train.threads for another number",
                     traits.threads));
   // The trainer's own plan is made for its notes only; estimates come from the estimators.

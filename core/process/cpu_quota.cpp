@@ -40,7 +40,7 @@ std::uint32_t default_threads(const std::filesystem::path& root, std::span<const
 
 std::uint32_t default_threads(std::uint32_t processes) {
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
-  return default_threads("/", allowed_cpus(), static_cast<std::uint32_t>(std::max(1L, online)), processes);
+  return default_threads("/", process_cpus(), static_cast<std::uint32_t>(std::max(1L, online)), processes);
 }
 
 }  // namespace trainhost

@@ -67,6 +67,11 @@ std::vector<std::uint32_t> allowed_cpus() {
   return cpus;
 }
 
+const std::vector<std::uint32_t>& process_cpus() {
+  static const std::vector<std::uint32_t> cpus = allowed_cpus();
+  return cpus;
+}
+
 std::vector<std::uint32_t> parse_cpu_list(const std::string& text) {
   std::vector<std::uint32_t> cpus;
   const char *at = text.data(), *end = at + text.size();
@@ -129,6 +134,7 @@ std::vector<std::vector<std::uint32_t>> worker_cpus(std::span<const CpuPlace> pl
                                                     Binding binding) {
   if (binding == Binding::kNone || places.empty()) return {};
   if (binding == Binding::kNode && !spans_nodes(places)) return {};
+  if (threads < core_count(places)) return {};
   std::vector<CpuPlace> cores;  // one place of each
   for (const CpuPlace& p : places)
     if (cores.empty() || cores.back().core != p.core || cores.back().node != p.node) cores.push_back(p);
@@ -144,7 +150,7 @@ std::vector<std::vector<std::uint32_t>> worker_cpus(std::span<const CpuPlace> pl
 std::vector<std::vector<std::uint32_t>> worker_cpus(std::uint32_t threads) {
   const Binding binding = selected_binding();
   return binding == Binding::kNone ? std::vector<std::vector<std::uint32_t>>{}
-                                   : worker_cpus(cpu_places("/", allowed_cpus()), threads, binding);
+                                   : worker_cpus(cpu_places("/", process_cpus()), threads, binding);
 }
 
 }  // namespace trainhost

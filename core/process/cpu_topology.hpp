@@ -18,6 +18,9 @@ struct CpuPlace {
 /// The CPUs that the calling thread may use (its affinity), ascending; empty if the system does not say.
 std::vector<std::uint32_t> allowed_cpus();
 
+/// allowed_cpus() of the first call in this process: a worker that was bound later sees fewer.
+const std::vector<std::uint32_t>& process_cpus();
+
 /// Numbers of a list such as "0-3,8"; empty if it is malformed or has more than 65,536 CPUs.
 std::vector<std::uint32_t> parse_cpu_list(const std::string& text);
 
@@ -39,7 +42,8 @@ Binding selected_binding();
 
 /// The CPUs to which each of `threads` workers is bound. Neighbouring workers, which process neighbouring
 /// rows, are on neighbouring cores. kNode: those of the worker's node. kCore: those of its core. Empty if
-/// workers are not bound: kNone, or kNode with one node.
+/// workers are not bound: kNone, kNode with one node, or fewer threads than cores, because other processes
+/// with few threads would be bound to the same first cores.
 std::vector<std::vector<std::uint32_t>> worker_cpus(std::span<const CpuPlace> places, std::uint32_t threads,
                                                     Binding binding);
 /// The same of this process and machine, by selected_binding().

@@ -85,7 +85,7 @@ constexpr Key kKeys[] = {
     {"train.seed", Type::kInteger, "1337", 0, 9.3e18, "", "", "random seed for initial weights and data order"},
     {"train.freeze", Type::kTexts, "", 0, 0, "", "[\"model.embed_tokens*\", \"model.layers.0.*\"]", "parameters that are not trained: patterns of their names, with * for any text; they have no gradient and no optimizer state"},
     {"train.only", Type::kTexts, "", 0, 0, "", "[\"model.layers.3.*\", \"model.norm.weight\"]", "parameters that are trained, by patterns of their names; all others are frozen; train.freeze is applied after it"},
-    {"train.threads", Type::kInteger, "0", 0, 4096, "", "", "number of CPU threads; 0 = all cores"},
+    {"train.threads", Type::kInteger, "0", 0, 4096, "", "", "number of CPU threads; 0 = one per physical core, within the quota of the container, divided among the ranks of the machine"},
     {"train.recompute", Type::kChoice, "\"none\"", 0, 0, "none|selective|full|auto", "", "none | selective | full | auto (least recomputation that fits)"},
     {"train.recompute_every", Type::kInteger, "1", 1, 65536, "", "", "with recompute = \"full\": layers recomputed together from one saved input; can only be planned"},
     {"train.eval_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between evaluations; 0 = only at the end"},

@@ -285,7 +285,7 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
     p = std::filesystem::canonical(p);
   }
   plugin::HostOptions host;
-  // Without train.threads in a run file: every CPU of this process, of several on this machine its share.
+  // Without train.threads in a run file: one per physical core, of several processes on this machine its share.
   host.thread_budget = threads ? threads : c && c->threads ? c->threads : threads_of_process();
   if (c) host.plugin_options = c->plugin_options;
   // Levels of the C interface: 0 debug, 1 info, 2 warning, 3 error.

@@ -163,11 +163,10 @@ CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Ker
   if (!computes_squares) std::fill(ctx_.layer_squares.begin(), ctx_.layer_squares.end(), 0.0);
 }
 
-void CpuBackend::divide_weights() {
+void CpuBackend::divide_state() {
   for (std::size_t b = 0; b < ctx_.program.buffers.size(); ++b) {
     const step::Buffer& buffer = ctx_.program.buffers[b];
-    if (buffer.component == Component::kWeights && buffer.persistent &&
-        buffer.storage == step::Storage::kArena)
+    if (buffer.persistent && buffer.storage == step::Storage::kArena)
       divide_pages(pool_, ctx_.storage.at(static_cast<step::BufferId>(b)), buffer.bytes());
   }
 }

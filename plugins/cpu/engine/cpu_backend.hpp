@@ -22,10 +22,10 @@ class CpuBackend final : public executor::Backend {
     return ctx_.layer_squares[static_cast<std::size_t>(layer + 1)];
   }
 
-  /// Divides the pages of the weights among the workers (divide_pages()). Before they are loaded, because the
-  /// thread that loads them would place all of them on its own node. Other memory is first written by the
-  /// workers that use it.
-  void divide_weights();
+  /// Divides the pages of what is kept between steps (weights, master weights, adapters, moments) among the
+  /// workers (divide_pages()). Before it is loaded, because the thread that loads would place all of it on
+  /// its own node. Other memory is first written by the workers that use it.
+  void divide_state();
 
   OpContext& context() { return ctx_; }
 

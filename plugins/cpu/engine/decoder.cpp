@@ -136,7 +136,7 @@ Decoder::Decoder(const th_host* host, const ModelSpec& model, const abi::DecodeO
                                " of keys and values, " + format_bytes(bytes.workspace) + " of workspace",
                            "a shorter context (--context) needs fewer keys and values", total);
   // Weights are read by all workers, and loaded by this thread.
-  if (spans_nodes(cpu_places("/", allowed_cpus()))) divide_pages(pool_, block_, bytes.weights);
+  if (spans_nodes(cpu_places("/", process_cpus()))) divide_pages(pool_, block_, bytes.weights);
   BlockParts parts(block_);
   b_ = lay_out(parts, m_, options_, pool_.threads(), bytes);
   const std::vector<double> inv_freq = rope_inv_freq(m_);

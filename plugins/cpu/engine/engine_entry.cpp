@@ -24,7 +24,7 @@ struct RunFactory {
         [&](const step::Program& program, Storage& storage) {
           auto backend =
               std::make_unique<CpuBackend>(program, storage, select_kernels(), &select_bf16_kernels());
-          if (spans_nodes(cpu_places("/", allowed_cpus()))) backend->divide_weights();
+          if (spans_nodes(cpu_places("/", process_cpus()))) backend->divide_state();
           bf16 = backend->context().bf16, stored = backend->context().stores_bf16();
           return backend;
         });

@@ -46,7 +46,7 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
 }  // namespace
 
 ThreadPool::ThreadPool(std::uint32_t threads, const std::vector<std::vector<std::uint32_t>>& cpus)
-    : threads_(threads ? threads : 1), shares_(new Share[threads_]), caller_(std::this_thread::get_id()) {
+    : threads_(threads ? threads : 1), shares_(new Share[threads_]) {
   // Signals are delivered to the host's threads, not to workers.
   sigset_t all, before;
   sigfillset(&all);
@@ -66,10 +66,6 @@ ThreadPool::ThreadPool(std::uint32_t threads, const std::vector<std::vector<std:
     throw;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!cpus.empty() && !cpus[0].empty()) {
-    cpus_of_caller_ = allowed_cpus();
-    stay_on(cpus[0]);
-  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -77,7 +73,6 @@ ThreadPool::~ThreadPool() {
   job_.fetch_add(1);
   futex_wake_all(job_);
   for (std::thread& t : workers_) t.join();
-  if (std::this_thread::get_id() == caller_) stay_on(cpus_of_caller_);
 }
 
 // A worker may wake late with the number of an older job. Its claim then fails, because the claim compares

@@ -32,8 +32,8 @@ class FlushDenormals {
 class ThreadPool {
  public:
   /// `threads` includes the calling thread; 0 is treated as 1. Throws std::system_error if a thread cannot be
-  /// created. cpus: those that each worker stays on; empty: any. The calling thread is worker 0, and stays on
-  /// its CPUs until the pool is destroyed; threads that it creates meanwhile inherit that.
+  /// created. cpus: those that each worker stays on; empty: any. The calling thread is worker 0 and is not
+  /// bound: other threads that it creates would inherit that.
   explicit ThreadPool(std::uint32_t threads, const std::vector<std::vector<std::uint32_t>>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -72,8 +72,6 @@ class ThreadPool {
 
   const std::uint32_t threads_;
   std::unique_ptr<Share[]> shares_;
-  std::vector<std::uint32_t> cpus_of_caller_;  // to be restored; empty if it is not bound
-  std::thread::id caller_;
   alignas(64) std::atomic<std::uint32_t> job_{
       0};  // number of the newest job; the futex on which workers sleep
   std::atomic<Call> call_{nullptr};

@@ -86,10 +86,10 @@ BOOST_AUTO_TEST_CASE(workers_stay_on_their_node_or_core) {
   const Cpus node0 = {0, 4, 1, 5}, node1 = {2, 6, 3, 7};
   using Bound = std::vector<Cpus>;
   BOOST_TEST((worker_cpus(all, 4, Binding::kNode) == Bound{node0, node0, node1, node1}));
-  BOOST_TEST((worker_cpus(all, 3, Binding::kNode) == Bound{node0, node0, node1}));
-  BOOST_TEST((worker_cpus(all, 1, Binding::kNode) == Bound{node0}));
+  BOOST_TEST((worker_cpus(all, 6, Binding::kNode) == Bound{node0, node0, node0, node1, node1, node1}));
+  for (const Binding b : {Binding::kNode, Binding::kCore})  // others would be bound to the same cores
+    for (const std::uint32_t threads : {1u, 3u}) BOOST_TEST(worker_cpus(all, threads, b).empty());
   BOOST_TEST((worker_cpus(all, 4, Binding::kCore) == Bound{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
-  BOOST_TEST((worker_cpus(all, 2, Binding::kCore) == Bound{{0, 4}, {2, 6}}));
   // More workers than cores: the hyper-threads of a core are shared by neighbouring ones.
   BOOST_TEST((worker_cpus(all, 8, Binding::kCore) ==
               Bound{{0, 4}, {0, 4}, {1, 5}, {1, 5}, {2, 6}, {2, 6}, {3, 7}, {3, 7}}));

@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_threads_and_openblas_agrees) {
     }
 }
 
-// weight_product.hpp selects by shape: a weight of more than 2^20 elements.
+// weight_product.hpp selects by shape: a weight of more than 2^17 elements.
 BOOST_AUTO_TEST_CASE(a_large_weight_and_its_gradient_agree_with_openblas) {
   const std::uint64_t m = 70, n = 1100, k = 1000;
   BOOST_TEST(!cpu::small_weight(n, k));
