@@ -423,7 +423,8 @@ std::vector<bool> Ranks::ranks_that_wait() {
 /// at the messages.
 void Ranks::finish_messages() {
   constexpr std::chrono::milliseconds kBusy{1};
-  auto begin = Clock::now(), looked = begin, looked_at_processes = begin + kForLauncher;
+  auto begin = Clock::now(), looked = begin, looked_at_processes = begin + kForLauncher,
+       busy_until = begin + kBusy;
   if (launched_rank_ > 0) looked_at_processes += kTurn;
   bool trusts = true;  // the ranks that wait too
   for (;;) {
@@ -478,12 +479,14 @@ void Ranks::finish_messages() {
     }
     const auto now = Clock::now();
     if (now - looked > std::chrono::milliseconds(100)) looked = now, answer_questions(0);
-    // A short wait asks without a pause. A long one leaves the processor to the ranks that compute, of which
-    // there may be more than processors: yield() alone would take half of it from them.
-    if (awaited_ && now - begin < kBusy)
+    // A caller's short wait asks without a pause. A long one leaves the processor to the ranks that compute,
+    // of which there may be more than processors: yield() alone would take half of it from them.
+    const bool awaited = awaited_;
+    if (!awaited) busy_until = now + kBusy;
+    if (awaited && now < busy_until)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(awaited_ ? 20 : 100));
+      std::this_thread::sleep_for(std::chrono::microseconds(awaited ? 20 : 100));
   }
   messages_.clear(), peers_.clear();
 }
