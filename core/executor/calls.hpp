@@ -22,7 +22,7 @@ using Placed = placement::PlacedRun;
 struct Choice {
   TrainerTraits traits;
   std::string why;  // explanation for the user if the trainer had to choose; else ""
-  std::shared_ptr<const Placed> placed = nullptr;  // where choosing took a placement for these traits
+  std::shared_ptr<const Placed> placed = nullptr;  // where the choice needed a placement for these traits
 };
 
 /// The program and plan of the choice: choice.placed, or computed now.

@@ -137,11 +137,12 @@ std::string replaceable_by(std::string_view run_key) {
   return run_key.starts_with('@') ? "" : std::string(run_key);
 }
 
-/// True if an option of the command line replaces the value, which is not known. Throws usage_error
-/// otherwise.
+/// True if an option of the command line, or a config.json among the files for the model, replaces the value,
+/// which is not known. Throws usage_error otherwise.
 bool is_replaced(const Rule& r, const Entry& e, const Job& job) {
   const std::string key = replaceable_by(r.run_key);
   if (!key.empty() && job.options.contains(key)) return true;
+  if (r.run_key == std::string_view(kModel) && job.find(kConfigFile)) return true;
   throw usage_error(fmt::format("{} = {}: the file does not say what this is", escaped(e.shown(), 80),
                                 runfile::written(e.value)),
                     key.empty()             ? "write the value in its place"

@@ -355,7 +355,7 @@ FileSettings read_files(const std::vector<std::string>& arguments,
   return JobFiles(arguments).settings(options);
 }
 
-std::shared_ptr<const Job> JobFiles::read_beside(const std::set<std::string>& options) const {
+std::shared_ptr<const Job> JobFiles::read_with_options(const std::set<std::string>& options) const {
   const std::lock_guard guard(lock_);
   std::shared_ptr<const Job>& known = read_[options];
   if (known) return known;
@@ -368,7 +368,7 @@ std::shared_ptr<const Job> JobFiles::read_beside(const std::set<std::string>& op
 FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) const {
   std::set<std::string> keys;
   for (const runfile::Override& o : options) keys.insert(o.key);
-  Job job = *read_beside(keys);
+  Job job = *read_with_options(keys);
 
   // Options come after the files, so that they win, and before Finish, which derives the rest from them.
   for (const runfile::Override& o : options) job.replace(o);

@@ -41,8 +41,8 @@ class JobFiles {
   FileSettings settings(const std::vector<runfile::Override>& options) const;
 
  private:
-  /// What the files say beside options for these keys.
-  std::shared_ptr<const Job> read_beside(const std::set<std::string>& options) const;
+  /// The job of the files where options for these keys are given.
+  std::shared_ptr<const Job> read_with_options(const std::set<std::string>& options) const;
 
   std::vector<File> files_;
   mutable std::mutex lock_;

@@ -209,7 +209,8 @@ class Tape {
  public:
   Tape(Trace& trace, const TapeOptions& machine) : options(machine), writer_(trace) {}
   /// From the first event on: throws PeakAboveLimit as soon as storages have more than `bytes`, each rounded
-  /// up to a multiple of `block`. The tape records nothing afterwards.
+  /// up to a multiple of `block`. Tensors that are freed while the exception propagates are still recorded,
+  /// so the trace is then not usable.
   void stop_above(std::uint64_t bytes, std::uint64_t block);
 
   void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);

@@ -28,13 +28,13 @@ struct Pooled {};
 template <std::size_t Size>
 class BlockPool {
  public:
-  void* take() {
+  void* allocate() {
     if (!free_) add_chunk();
     Block* b = std::exchange(free_, free_->next);
     ++used_;
     return b;
   }
-  void give(void* p) noexcept {
+  void free(void* p) noexcept {
     free_ = new (p) Block{free_};
     if (--used_ == 0) clear();
   }
@@ -68,8 +68,8 @@ class BlockPool {
 /// Base of a class T, from which no other derives: new and delete use a pool of the thread.
 template <class T>
 struct Pooled {
-  static void* operator new(std::size_t) { return pool().take(); }
-  static void operator delete(void* p) noexcept { pool().give(p); }
+  static void* operator new(std::size_t) { return pool().allocate(); }
+  static void operator delete(void* p) noexcept { pool().free(p); }
 
  private:
   static auto& pool() {

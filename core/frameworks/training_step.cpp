@@ -5,6 +5,7 @@
 #include "core/frameworks/training_step.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -300,6 +301,7 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
     run_steps(architecture, s, {step_, nullptr, &copied_, limit});
   } catch (const PeakAboveLimit& e) {
     above_limit_ = e.bytes;
+    step_ = {}, copied_.reset();  // of the incomplete step
   }
 }
 
@@ -329,6 +331,7 @@ std::uint64_t CalculatedStep::peak_bytes() const {
 }
 
 TrainingStep CalculatedStep::take() && {
+  assert(complete());
   if (!repetition_) {
     if (copied_) copy_step(step_.trace, copied_->from, copied_->kept);
     return std::move(step_);

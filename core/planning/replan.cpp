@@ -76,8 +76,9 @@ bool Replanner::has_states_of_base(const runfile::RunConfig& c) const {
   return run == base && c.model == base_.config.model;
 }
 
-/// The plan of a trainer that chooses a mode: its choice took a placement, which it has kept. Only where its
-/// plan of the base is that of the estimator, as digests tell. nullopt: the estimator is asked.
+/// The plan of a trainer that chooses a mode: it places the run to choose, and keeps the placement of its
+/// choice. Only where its plan of the base is that of the estimator, as digests tell. nullopt: the estimator
+/// is asked.
 std::optional<Estimate> Replanner::plan_of_trainer(const ResolvedRun& r, plugin::Registry& registry,
                                                    const PlanRequest& request) {
   if (digest_ == 0 || request.trainer != kModeSearchingTrainer || request_.trainer != request.trainer ||

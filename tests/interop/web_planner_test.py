@@ -174,7 +174,7 @@ def several_files(page):
     choose(page, [["model.bin", "\0\1"], ["empty.yaml", ""], ["large.json", "x" * (1 << 20) + "x"]])
     assert page.wait("$('file-fault').textContent !== ''")
     said = page.evaluate("$('file-fault').textContent")
-    assert "model.bin is not a text file." in said and "empty.yaml is empty." in said and "large.json has 1.0 MiB" in said, said
+    assert "model.bin is not a text file." in said and "empty.yaml is empty." in said and "large.json has 1,048,577 bytes" in said, said
     twice = enter(page, {"a.yaml": job, "b.json": ZERO})
     page.evaluate("field('file2').value = 'a.yaml'; update()")
     assert page.evaluate("last.error") == "Two files have the name a.yaml: change one of them.", twice
@@ -186,6 +186,56 @@ def several_files(page):
     page.evaluate("location.hash = '#' + new URLSearchParams({source: 'run', text: %s, config: %s, more: 'parallel.data=8'}); "
                   "loadState(); update()" % (json.dumps(run), json.dumps(json.dumps(CONFIG))))
     assert "error" not in a and page.evaluate("last.plan") == a["plan"], a.get("error")
+
+
+def sources_of_files(page):
+    """What chosen files are taken for, and which texts become files of the request."""
+    titan = (SOURCE / "tests/core/framework_files/files/torchtitan.toml").read_text()
+    config, run = json.dumps(CONFIG), '[model]\nconfig = "config.json"\n[parallel]\ndata = 8\n'
+    dotted = 'model.preset = "gpt2"\ntrain.micro_batch = 2\n'
+    for source, files, expected in (
+        ("model", [["t.toml", titan]], "from"), ("model", [["r.toml", run]], "run"), ("model", [["r.toml", dotted]], "run"),
+        ("model", [["config.json", config]], "config"), ("model", [["config.json", config], ["r.toml", run]], "run"),
+        ("model", [["t.sh", "tune run x \\\n  model.rank=8\n"]], "from"), ("model", [["a.yaml", "model: gpt2\n"]], "from"),
+        ("from", [["r.toml", run]], "from"), ("run", [["t.toml", titan]], "run"), ("run", [["a.yaml", "model: gpt2\n"]], "run"),
+        ("config", [["other.json", config]], "config"), ("config", [["config.json", config], ["r.toml", run]], "run"),
+    ):
+        page.evaluate("location.hash = '#source=%s'; loadState(); update()" % source)
+        choose(page, files)
+        assert page.wait("groups().some(g => textField(g).value === %s)" % json.dumps(files[-1][1])), files
+        assert page.evaluate("value('source')") == expected, (source, files, page.evaluate("value('source')"))
+    # The run file is not the first file; the model that it names is.
+    page.evaluate("location.hash = ''; loadState(); update()")
+    choose(page, [["config.json", config], ["r.toml", run]])
+    assert page.wait("value('source') === 'run'")
+    assert page.evaluate("requestOf().run_file") == "r.toml" and "error" not in page.evaluate("last"), page.evaluate("last.error")
+    # A newer config.json replaces the one that was pasted without a name.
+    newer = json.dumps({**CONFIG, "num_hidden_layers": 12})
+    for source in ("config", "run"):
+        page.evaluate("location.hash = '#' + new URLSearchParams({source: '%s', text: %s, file2: '%s', text2: %s}); loadState(); "
+                      "update()" % (source, json.dumps(config), "" if source == "config" else "r.toml",
+                                    json.dumps("" if source == "config" else run)))
+        choose(page, [["config.json", newer]])
+        assert page.wait("field('text').value === %s" % json.dumps(newer)), source
+        assert page.evaluate("value('source')") == source and page.evaluate("groups().length") == 1 + (source == "run"), source
+    request = page.evaluate("field('source').value = 'config'; field('file').value = 'old/name.json'; requestOf()")
+    assert request["model"] == "config.json" and list(request["files"]) == ["config.json"], request
+    # A path by which a file is named is not that of another file.
+    enter(page, {"job.yaml": "deepspeed: a/ds.json\nx: ./b/ds.json\ny: c/ds.json\n", "b/ds.json": "{\"b\": 1}",
+                 "a/ds.json": "{\"a\": 1}"})
+    files = page.evaluate("requestOf().files")
+    assert files["a/ds.json"] == '{"a": 1}' and files["b/ds.json"] == '{"b": 1}' and "c/ds.json" in files, files
+    assert "./b/ds.json" not in files, files
+    # Faults are visible while a preset is chosen, until the next change; a state may be too long for the address.
+    page.evaluate("location.hash = ''; loadState(); update()")
+    choose(page, [["model.bin", "\0\1"]])
+    assert page.wait("$('file-fault').textContent !== '' && $('file-fault').offsetHeight > 0"), "not visible"
+    page.evaluate("update()")
+    assert page.evaluate("$('file-fault').textContent") == ""
+    said = page.evaluate("(() => { const before = history.replaceState; history.replaceState = () => { throw new Error(); }; "
+                         "update(); $('link').click(); const said = $('link').textContent; history.replaceState = before; "
+                         "update(); return [said, linked]; })()")
+    assert said == ["Too long for a link", True], said
 
 
 def used(page):
@@ -219,5 +269,7 @@ with Browser(find_chromium()) as page, tempfile.TemporaryDirectory() as tmp:
     pasted(page)
     page.open(f"file://{PAGE}")
     several_files(page)
+    page.open(f"file://{PAGE}")
+    sources_of_files(page)
     page.open(f"file://{PAGE}")
     same_answers(page)

@@ -43,21 +43,31 @@ void remember_command(const cli::PlanArguments& a) {
   cli::remember_command_line(static_cast<int>(argv.size()), argv.data());
 }
 
-/// The files of the request, and none of an earlier one, in the memory of the page.
-void write_files(const Json* files) {
-  static std::vector<std::filesystem::path> written;
+/// The folders of a file that do not exist, outermost first.
+std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& file) {
+  std::vector<std::filesystem::path> missing;
   std::error_code failed;
-  for (const std::filesystem::path& file : written) std::filesystem::remove(file, failed);
-  written.clear();
+  for (auto p = file.parent_path(); !p.empty() && !std::filesystem::exists(p, failed); p = p.parent_path())
+    if (p.filename() != "." && p.filename() != "..") missing.insert(missing.begin(), p);
+  return missing;
+}
+
+/// The files of the request with their folders, and none of an earlier one, in the memory of the page.
+void write_files(const Json* files) {
+  static std::vector<std::filesystem::path> made;  // each folder before what it contains
+  std::error_code failed;
+  for (; !made.empty(); made.pop_back()) std::filesystem::remove(made.back(), failed);
   if (!files) return;
   for (const JsonMember& f : files->members) {
     const std::filesystem::path file = f.key;
+    const std::vector<std::filesystem::path> folders = missing_folders(file);
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
+    made.insert(made.end(), folders.begin(), folders.end());
     std::ofstream out(file, std::ios::binary);
     if (!out)
       throw usage_error("'" + escaped(f.key, 200) + "' cannot be the name of a file", "give it another name");
     out << f.value.string;
-    written.push_back(file);
+    made.push_back(file);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -148,6 +149,7 @@ class Replay {
     std::vector<frameworks::HostBuffers> host;
   };
   const Whole& whole() const {
+    assert(step_.complete());
     std::call_once(whole_once_, [this] {
       frameworks::TrainingStep step = std::move(step_).take();
       whole_ = {std::move(step.trace), step.host.buffers()};
@@ -201,7 +203,8 @@ ReplayPointer replay(const model::Architecture& a, const frameworks::StepSetting
 
 /// Bytes above which the allocated bytes of a run need not be known, because only the verdict is asked for.
 std::uint64_t limit_of(const Options& options, const RunSpec& run) {
-  return options.verdict_only && run.device_budget ? run.device_budget : UINT64_MAX;
+  const bool peak_suffices = options.only_if_it_fits && options.verdict_only;
+  return peak_suffices && run.device_budget ? run.device_budget : UINT64_MAX;
 }
 
 /// What the caching allocator reserves on a device with the run's budget. A run that reserves more than the

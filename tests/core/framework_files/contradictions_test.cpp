@@ -169,6 +169,18 @@ BOOST_AUTO_TEST_CASE(an_option_gives_what_a_variable_of_the_environment_has) {
                       {{"model.preset", "gpt2"}}) == "");
 }
 
+BOOST_AUTO_TEST_CASE(a_config_json_gives_the_model_that_a_variable_names) {
+  const testing::Folder folder;
+  const std::string script = (folder.path() / "train.sh").string(),
+                    config = (folder.path() / "config.json").string();
+  std::ofstream(script) << "torchrun --nproc_per_node 2 train.py --model_name_or_path $MODEL "
+                           "--per_device_train_batch_size 1 --model_max_length 128\n";
+  std::ofstream(config) << R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64})";
+  for (const auto& files : {std::vector{script, config}, std::vector{config, script}})
+    BOOST_TEST(testing::value(by_key(framework_files::read_files(files, {})), "model.config") == config);
+  BOOST_CHECK_THROW(framework_files::read_files({script}, {}), Error);
+}
+
 BOOST_AUTO_TEST_CASE(keys_that_no_rule_knows_are_listed_with_the_nearest_one) {
   const auto s =
       read_text("a.yaml", "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\nmicro_batchsize: 3\n");

@@ -32,17 +32,37 @@ function nameOf(text) {
   return /^(compute_environment|distributed_type)\s*:/m.test(text) ? 'accelerate.yaml' : 'job.yaml';
 }
 
-/// Which source the files are of.
-function sourceOf(files) {
-  const texts = files.map(f => f.text);
-  if (texts.length === 1 && nameOf(texts[0]) === 'config.json') return 'config';
-  return texts.some(t => /^\s*\[(train|optimizer|memory|plan|data|lora|output)\]/m.test(t)) ? 'run' : 'from';
+/// Matches TOML with one of the tables: "[train]", "[plugins.NAME]", "train.steps = 10", "train = {...}".
+const withTable = names => new RegExp(
+  `^\\s*(?:\\[\\s*(?:${names})\\s*[\\].]|(?:${names})(?:\\.[\\w."-]+\\s*=|\\s*=\\s*\\{))`, 'm');
+const RUN_FILE = withTable('model|data|train|optimizer|memory|parallel|plan|lora|output|plugins');
+const TORCHTITAN = withTable('training|parallelism|job');  // which has [model] and [optimizer] too
+
+/// Options of a command may look like keys of TOML: "tune run ... model.lora_rank=8".
+function isRunFile(f) {
+  const other = /\.(json|ya?ml|sh|py)$/.test(f.name) || /\\$/m.test(f.text) || nameOf(f.text) === 'job.sh';
+  return !other && RUN_FILE.test(f.text) && !TORCHTITAN.test(f.text);
 }
 
-/// Names and texts of the groups with a text. First those that have a name, because the others get free ones.
-function filesOf(source) {
+/// The run file among the files of source `run`.
+const runFileOf = files => files.find(isRunFile) || files.find(f => f.name.endsWith('.toml')) || files[0];
+
+/// Which source the files are of.
+function sourceOf(files) {
+  if (files.length === 1 && nameOf(files[0].text) === 'config.json') return 'config';
+  return files.some(isRunFile) && !files.some(f => TORCHTITAN.test(f.text)) ? 'run' : 'from';
+}
+
+/// The groups with a text: of source `config` the first one alone, whose name is not asked for.
+function filledOf(source) {
   const all = groups().map(g => ({name: nameField(g).value.trim(), text: textField(g).value}));
-  const files = (source === 'config' ? all.slice(0, 1) : all).filter(f => f.text.trim());
+  const used = source === 'config' ? all.slice(0, 1).map(f => ({name: 'config.json', text: f.text})) : all;
+  return used.filter(f => f.text.trim());
+}
+
+/// filledOf() with a name for each. First those that have one, because the others get free ones.
+function filesOf(source) {
+  const files = filledOf(source), runFile = runFileOf(files);
   const taken = new Set();
   for (const f of files) {
     if (!f.name) continue;
@@ -50,9 +70,9 @@ function filesOf(source) {
     if (f.name.endsWith('/')) throw new Missing(`${f.name} is the name of a folder: add that of the file.`);
     taken.add(f.name);
   }
-  files.forEach((f, i) => {
+  files.forEach(f => {
     if (f.name) return;
-    const usual = source === 'run' && i === 0 ? 'run.toml' : source === 'config' ? 'config.json' : nameOf(f.text);
+    const usual = source === 'run' && f === runFile ? 'run.toml' : nameOf(f.text);
     for (let n = 1; !f.name || taken.has(f.name); ++n) f.name = n === 1 ? usual : usual.replace('.', n + '.');
     taken.add(f.name);
   });
@@ -60,6 +80,8 @@ function filesOf(source) {
 }
 
 const lastPart = path => path.replace(/^.*\//, '');
+/// "./a//b" is the file "a/b".
+const plain = path => path.split('/').filter((part, i) => part !== '.' && (part || !i)).join('/');
 
 /// Paths by which other files name this one: "deepspeed: configs/zero3.json" for a file zero3.json.
 function pathsOf(file, files) {
@@ -67,7 +89,7 @@ function pathsOf(file, files) {
   for (const other of files)
     if (other !== file)
       for (const word of other.text.match(/[\w./@+-]+/g) || [])
-        if (word !== file.name && lastPart(word) === lastPart(file.name)) found.add(word);
+        if (lastPart(word) === lastPart(file.name) && !files.some(f => plain(f.name) === plain(word))) found.add(word);
   return [...found].slice(0, 8);
 }
 
@@ -81,21 +103,21 @@ function addFiles(request, source) {
   const files = filesOf(source);
   if (!files.length) throw new Missing('Paste a file, choose one, or drop it on this page.', true);
   for (const f of files) for (const path of [f.name, ...pathsOf(f, files)]) request.files[path] = f.text;
-  const first = files[0].name;
-  if (source === 'config') request.model = first;
-  if (source === 'run') request.run_file = first;
+  if (source === 'config') request.model = files[0].name;
+  if (source === 'run') request.run_file = runFileOf(files).name;
   if (source === 'from') request.from = files.filter(f => !isPart(f, files)).map(f => f.name);
 }
 
 function showFiles() {
-  const source = value('source'), all = groups();
+  const source = value('source'), all = groups(), runFile = runFileOf(filledOf(source));
   $('about-files').textContent = ABOUT[source] || '';
   all.forEach((g, i) => {
     g.querySelector('legend').textContent = source === 'config' ? 'config.json' : `File ${i + 1}`;
     g.hidden = source === 'config' && i > 0;
     nameField(g).parentElement.hidden = source === 'config';
-    const text = textField(g).value.trim();
-    nameField(g).placeholder = source === 'run' && i === 0 ? 'run.toml' : text ? nameOf(text) : 'optional';
+    const text = textField(g).value;
+    const isRun = source === 'run' && (runFile ? text === runFile.text : i === 0);
+    nameField(g).placeholder = isRun ? 'run.toml' : text.trim() ? nameOf(text) : 'optional';
     const remove = g.querySelector('.remove');
     remove.hidden = all.length === 1;
     remove.setAttribute('aria-label', `Remove file ${i + 1}`);
@@ -142,14 +164,34 @@ function loadFiles(state) {
   while (groups().length < most) addGroup();
 }
 
-function sizeOf(bytes) {
-  const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let n = bytes, unit = 0;
-  for (; n >= 1024 && unit < 4; ++unit) n /= 1024;
-  return `${unit ? n.toFixed(1) : n} ${units[unit]}`;
+const sizeOf = bytes => `${bytes.toLocaleString('en-US')} bytes`;
+
+/// True if `f` is a newer text of an entered file. A job has one config.json, also without its name.
+const isNewer = (f, name, text) => f.name === name || (!name && f.name === 'config.json' && nameOf(text) === f.name);
+
+/// Enters files of the disk and changes the source where it is a preset or cannot have them.
+function enter(files) {
+  const source = value('source');
+  if (source === 'config' && sourceOf(files) === 'config') {
+    nameField(groups()[0]).value = files[0].name;
+    textField(groups()[0]).value = files[0].text;
+    return;
+  }
+  if (source === 'model' || source === 'config') {
+    const others = filledOf(source).filter(o => !files.some(f => isNewer(f, o.name, o.text)));
+    field('source').value = sourceOf([...others, ...files]);
+  }
+  for (const f of files) {
+    const all = groups();
+    // Else groups without a text are filled first.
+    const group = all.find(g => isNewer(f, nameField(g).value.trim(), textField(g).value)) ||
+      all.find(g => !textField(g).value.trim()) || addGroup();
+    nameField(group).value = f.name;
+    textField(group).value = f.text;
+  }
 }
 
-/// Takes files of the disk. Groups without a text are filled first.
+/// Reads files of the disk, and says which of them are no configuration files.
 async function take(list) {
   const faults = [], taken = [];
   for (const f of list) {
@@ -166,19 +208,9 @@ async function take(list) {
       faults.push(e instanceof TypeError ? `${f.name} is not a text file.` : `${f.name} cannot be read: ${e.message}`);
     }
   }
-  $('file-fault').textContent = faults.join(' ');
-  if (!taken.length) return;
-  const filled = groups().filter(g => textField(g).value.trim());
-  if (value('source') === 'model' || !filled.length) field('source').value = sourceOf(taken);
-  else if (value('source') === 'config') field('source').value = 'from';
-  for (const f of taken) {
-    const all = groups();
-    // The same file again: its new text.
-    const group = all.find(g => nameField(g).value.trim() === f.name) || all.find(g => !textField(g).value.trim()) || addGroup();
-    nameField(group).value = f.name;
-    textField(group).value = f.text;
-  }
+  if (taken.length) enter(taken);
   update();
+  $('file-fault').textContent = faults.join(' ');
 }
 
 function startFiles() {

@@ -7,7 +7,7 @@ const FRAMEWORKS = ['', 'pytorch', 'transformers', 'fsdp2', 'deepspeed', 'torcht
   'axolotl', 'llama-factory', 'unsloth'];
 const KEYS = ['train.precision', 'data.seq_len', 'train.micro_batch', 'train.grad_accum', 'optimizer.name',
   'train.recompute'];
-let core, last;
+let core, last, linked = true;  // linked: the address has the state of the form
 
 const field = name => form.elements[name];
 const value = name => field(name).value.trim();
@@ -80,7 +80,12 @@ function showFields() {
 function saveState() {
   const state = new URLSearchParams();
   for (const e of form.elements) if (e.name && e.value !== e.dataset.first) state.set(e.name, e.value);
-  history.replaceState(null, '', '#' + state);
+  try {
+    history.replaceState(null, '', '#' + state);
+    linked = true;
+  } catch (e) {  // browsers limit the length of an address
+    linked = false;
+  }
 }
 function loadState() {
   const state = new URLSearchParams(location.hash.slice(1));
@@ -101,6 +106,7 @@ function loadState() {
 }
 
 function update() {
+  $('file-fault').textContent = '';
   showFields();
   saveState();
   const start = performance.now();
@@ -134,12 +140,15 @@ function toClipboard(text) {
   return Promise.resolve();
 }
 
+/// Shows the text on the button for a moment.
+function note(button, text) {
+  button.dataset.label ||= button.textContent;
+  button.textContent = text;
+  setTimeout(() => { button.textContent = button.dataset.label; }, 1500);
+}
+
 function copy(button, text) {
-  toClipboard(text).then(() => {
-    const before = button.textContent;
-    button.textContent = 'Copied';
-    setTimeout(() => { button.textContent = before; }, 1500);
-  });
+  toClipboard(text).then(() => note(button, 'Copied'));
 }
 
 function start(module) {
@@ -163,7 +172,7 @@ function start(module) {
   form.addEventListener('submit', e => e.preventDefault());
   addEventListener('hashchange', () => { loadState(); update(); });
   $('limits').onclick = () => show(reply(() => ({...requestOf(), limits: true})));
-  $('link').onclick = e => copy(e.target, location.href);
+  $('link').onclick = e => linked ? copy(e.target, location.href) : note(e.target, 'Too long for a link');
   $('copy-command').onclick = e => copy(e.target, last.command || '');
   $('copy-run-file').onclick = e => copy(e.target, $('run-file').textContent);
   document.documentElement.dataset.ready = '1';
