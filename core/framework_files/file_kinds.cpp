@@ -152,23 +152,34 @@ void check_program(const std::string& path, const std::string& text) {
 }
 
 /// Commands of ms-swift, whose options have names that others have too.
+bool starts_preferences_of_swift(const std::string& text) {
+  return names_program(text, "swift rlhf") || names_program(text, "swift/cli/rlhf.py");
+}
+
 bool starts_swift(const std::string& text) {
-  return std::ranges::any_of(std::array{"swift sft", "swift pt", "swift rlhf"},
+  return starts_preferences_of_swift(text) ||
+         std::ranges::any_of(std::array{"swift sft", "swift pt", "swift/cli/sft.py", "swift/cli/pt.py"},
                              [&](const char* words) { return names_program(text, words); });
 }
 
-/// What a script of ms-swift says beside its options: devices as variables of the environment, and the names
-/// of its own configurations of DeepSpeed and FSDP, which are no paths.
+/// What a script of ms-swift says beside its options: devices as variables of the environment, the names of
+/// its own configurations of DeepSpeed and FSDP, which are no paths, and the command that trains by
+/// preferences.
 void add_swift_entries(const std::string& text, const std::string& path, Entries& entries) {
-  constexpr std::array kPresets{"zero0",         "zero1",         "zero2", "zero3",
-                                "zero2_offload", "zero3_offload", "fsdp2"};
+  constexpr std::array kDeepSpeed{"zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"};
   for (Entry& e : entries) {
-    const bool named = e.key == "deepspeed" || e.key == "fsdp";
-    if (!named || std::ranges::find(kPresets, e.value.text) == kPresets.end()) continue;
+    const bool preset = e.key == "deepspeed" ? std::ranges::find(kDeepSpeed, e.value.text) != kDeepSpeed.end()
+                                             : e.key == "fsdp" && e.value.text == "fsdp2";
+    if (!preset) continue;
     if (e.spelling.empty()) e.spelling = e.key;
-    e.key += "_preset";
+    e.key = "@" + e.key + "_preset";
   }
   for (Entry& e : read_variables(text, path, {"NPROC_PER_NODE", "NNODES"})) entries.push_back(std::move(e));
+  const bool named = std::ranges::any_of(entries, [](const Entry& e) { return e.key == "rlhf_type"; });
+  if (!named && starts_preferences_of_swift(text)) {
+    const Where where{path, 1, 1};
+    entries.push_back({"@rlhf", where, runfile::text_value("dpo", where), "swift rlhf"});
+  }
 }
 
 /// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
@@ -225,7 +236,7 @@ std::span<const Kind> kinds() {
         "dist_config.", "kernel_config.", "quant_config."},
        read_llama_factory},
       {"llama-factory", Syntax::kArguments, {"finetuning_type", "cutoff_len"}, read_llama_factory_script},
-      {"ms-swift", Syntax::kArguments, {"tuner_type", "train_type"}, read_swift},
+      {"ms-swift", Syntax::kArguments, {}, read_swift},  // by its commands
       {"torchtune",
        Syntax::kYaml,
        {"model._component_", "tokenizer._component_", "optimizer._component_"},

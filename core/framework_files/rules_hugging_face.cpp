@@ -23,9 +23,11 @@ void trainer_type(Job& job, const Entry& e) {
     reject_value(e, "auto, bfloat16, float16 or float32");
 }
 
-// A file of DPO, GRPO or reward training is read as one of SFT: the keys that only those have say so in the
-// report.
+// For keys of trainers that are planned as SFT. Trainers of pairs are planned as DPO (set_method()), and a
+// file that gives `beta` is one of those where no other key speaks against it (trl_method()).
 constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
+/// `beta`, until trl_method() knows what it means.
+constexpr const char* kBeta = "@beta";
 
 /// All but eager compute attention in blocks, also a kernel of the Hub ("kernels-community/flash-attn").
 void trl_attention(Job& job, const Entry& e) {
@@ -41,12 +43,12 @@ void trl_attention(Job& job, const Entry& e) {
   job.set("plan.attention", "flash", e);
 }
 
-/// The weight of the reference model in DPO and GRPO; at 0 there is none. That of a file without keys of
-/// GRPO is one of DPO: KTO, CPO and ORPO, which have the key too, need less (trl_method()).
+/// The weight of the reference model in DPO and GRPO; at 0 there is none. KTO, CPO and ORPO have the key too:
+/// trl_method() decides when all keys are read.
 void trl_beta(Job& job, const Entry& e) {
   using Kind = runfile::Value::Kind;
   if ((e.value.kind == Kind::kInteger || e.value.kind == Kind::kNumber) && e.value.number == 0) return;
-  set_method(job, "dpo", e);
+  job.set_default(kBeta, "true", e);
 }
 
 void trl_rewards(Job& job, const Entry& e) {
@@ -283,14 +285,33 @@ constexpr Rule kAccelerateMegatron[] = {
     {"*", Use::kNotModelled, "", "Megatron-LM under accelerate"},
 };
 
-/// `beta` of a file with keys of GRPO or other training by rewards is not that of DPO.
+/// A key that only trainers other than that of DPO have beside `beta`: KTO, GRPO, CPO, distillation.
+bool of_other_trainer(const Entry& e) {
+  constexpr std::array kOther{"desirable_weight", "undesirable_weight", "use_vllm",   "num_iterations",
+                              "num_generations",  "cpo_alpha",          "simpo_gamma"};
+  return e.value.kind != runfile::Value::Kind::kNull &&
+         (std::ranges::find(kOther, e.key) != kOther.end() || e.key.starts_with("epsilon") ||
+          e.key.starts_with("reward_") || e.key.starts_with("teacher_"));
+}
+
+/// Takes a file with `beta` as one of DPO if neither its loss nor another key tells the method.
 void trl_method(Job& job, const Entries& entries) {
-  const Given* method = job.find("plan.method");
-  if (!method || method->key != "beta") return;
-  if (std::ranges::any_of(entries, [](const Entry& e) {
-        return e.key == "num_generations" || e.key.starts_with("reward_") || e.key.starts_with("teacher_");
-      }))
-    job.erase("plan.method");
+  const Given* beta = job.find(kBeta);
+  if (!beta) return;
+  const Given from = *beta;
+  job.erase(kBeta);
+  if (job.find("plan.method")) return;
+  const bool other = std::ranges::any_of(entries, [](const Entry& e) {
+    return (e.key == "loss_type" && e.value.kind != runfile::Value::Kind::kNull) || of_other_trainer(e);
+  });
+  if (!other) job.set_default("plan.method", "dpo", from);
+  const auto key = std::ranges::find_if(job.keys, [&](const runfile::FileKey& k) {
+    return k.key == from.key && k.where.line == from.where.line;
+  });
+  if (key == job.keys.end()) return;
+  key->use = runfile::KeyUse::kNotModelled;
+  key->note = other ? kOtherTrainer : "no key names the training method; taken as DPO, which has this key";
+  key->needs_more = other;
 }
 
 /// `script`: the options of a shell script, which has those of a launcher too.

@@ -1,6 +1,7 @@
 // The YAML of litgpt (0.5.11): config_hub, the arguments of its pretrain and finetune commands. Precision
 // "bf16-true" has every tensor in bf16. Several devices shard by FSDP.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/framework_files/rules.hpp"
@@ -66,6 +67,7 @@ void litgpt_other(Job& job, const Entry& e) {
 }
 
 void litgpt_other_if_true(Job& job, const Entry& e) {
+  job.set("@" + e.key, flag_of(e) ? "true" : "false", e);
   if (flag_of(e)) litgpt_other(job, e);
 }
 
@@ -140,10 +142,11 @@ void litgpt_model(Job& job) {
   if (const Given* tied = job.find("@litgpt.tied"); tied && !layers)
     job.keys.push_back({tied->key, "true", tied->where, runfile::KeyUse::kNotModelled,
                         "the embedding and the LM head share weights"});
-  // Classes that are left out are those of GPT-NeoX.
-  const Given *norm = job.find("@model_config.norm_class_name"),
-              *mlp = job.find("@model_config.mlp_class_name");
-  if (layers && (!norm || !mlp) && !job.find(kOtherModel)) {
+  // What is left out is as in GPT-NeoX: its classes, biases and parallel residuals.
+  const bool complete = std::ranges::all_of(
+      std::array{"norm_class_name", "mlp_class_name", "bias", "parallel_residual"},
+      [&](const char* field) { return job.find(std::string("@model_config.") + field) != nullptr; });
+  if (layers && !complete && !job.find(kOtherModel)) {
     const Given from = *layers;
     job.set_default(kOtherModel, from.key, from);
   }

@@ -249,18 +249,22 @@ void finish_training_script(Job& job, const Entries& entries) {
 }
 
 Entries script_options(const Entries& entries, Job& job) {
-  constexpr std::array kCounts{"nproc_per_node", "num_gpus", "gpus", "nnodes", "num_nodes", "num_processes"};
+  // In capitals: variables of ms-swift.
+  constexpr std::array kCounts{"nproc_per_node", "num_gpus",  "gpus",   "NPROC_PER_NODE",
+                               "nnodes",         "num_nodes", "NNODES", "num_processes"};
   const auto whole = [](const Entry& e) {
     return e.value.kind == Value::Kind::kInteger && e.value.integer > 0;
   };
   // Devices per node say nothing where the number of nodes is not known.
-  const bool nodes_unknown = std::ranges::any_of(
-      entries, [&](const Entry& e) { return (e.key == "nnodes" || e.key == "num_nodes") && !whole(e); });
+  const bool nodes_unknown = std::ranges::any_of(entries, [&](const Entry& e) {
+    return (e.key == "nnodes" || e.key == "num_nodes" || e.key == "NNODES") && !whole(e);
+  });
   Entries out;
   for (const Entry& e : entries) {
     const bool count = std::ranges::find(kCounts, e.key) != kCounts.end();
     // Devices are needed for sharded runs only, which ask for them.
-    const bool per_node = e.key == "nproc_per_node" || e.key == "num_gpus" || e.key == "gpus";
+    const bool per_node =
+        e.key == "nproc_per_node" || e.key == "num_gpus" || e.key == "gpus" || e.key == "NPROC_PER_NODE";
     if (count && (!whole(e) || (per_node && nodes_unknown))) {
       job.keys.push_back({e.shown(), runfile::written(e.value), e.key_where, runfile::KeyUse::kNotModelled,
                           "the script does not say how many"});

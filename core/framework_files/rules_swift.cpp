@@ -41,6 +41,7 @@ void swift_attention(Job& job, const Entry& e) {
 /// Names of its configurations: zero0 to zero3, zero2_offload, zero3_offload. Paths are read as files.
 void swift_deepspeed(Job& job, const Entry& e) {
   const std::string name = text_of(e);
+  if (name.size() < 5 || !name.starts_with("zero")) reject_value(e, "zero0, zero1, zero2 or zero3");
   const char stage = name[4];
   job.framework = "deepspeed";
   job.set("parallel.zero", std::string(1, stage), e);
@@ -104,13 +105,16 @@ constexpr Rule kSwift[] = {
      "uint8=uint8|bfloat16=compute|float16=compute"},
     {"bnb_4bit_compute_dtype", Use::kNotModelled, "bfloat16|float16", "another type of the products"},
     {"attn_impl", Use::kCustom, "plan.attention", "", swift_attention},
-    {"deepspeed_preset", Use::kCustom, "parallel.zero", "", swift_deepspeed},
-    {"fsdp_preset", Use::kCustom, "parallel.zero", "", swift_fsdp},
+    {"@deepspeed_preset", Use::kCustom, "parallel.zero", "", swift_deepspeed},
+    {"@fsdp_preset", Use::kCustom, "parallel.zero", "", swift_fsdp},
     {"sequence_parallel_size", Use::kCopy, "parallel.context"},
     {"deepspeed_autotp_size", Use::kCopy, "parallel.tensor"},
     {"NPROC_PER_NODE", Use::kCopy, kPerNode},
     {"NNODES", Use::kCopy, kNodes},
     {"rlhf_type", Use::kCustom, kMethod, "", [](Job& j, const Entry& e) { set_method(j, text_of(e), e); }},
+    // The command without --rlhf_type (add_swift_entries() in file_kinds.cpp).
+    {"@rlhf", Use::kCustom, kMethod, "",
+     [](Job& j, const Entry&) { j.set_default("plan.method", "dpo", kSource); }},
     {"precompute_ref_log_probs", Use::kWhenTrue, "plan.reference_model", "false"},
     {"ref_model", Use::kNeedsMore, "", kModels},
     {"reward_model", Use::kNeedsMore, "", kModels},
@@ -174,12 +178,16 @@ void swift_types(Job& job, bool adapters) {
 void read_swift(const Entries& entries, Job& job) {
   job.framework = "transformers";
   const Entries options = script_options(entries, job);
+  for (const Entry& e : options)  // a configuration of DeepSpeed
+    if (e.key == "fsdp" && e.value.text.starts_with("zero")) reject_value(e, "fsdp2 or full_shard");
   apply_rules({{kSwift, kSwiftWithoutEffect},
                fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),
                training_arguments(),
                launcher_rules()},
               options, job);
+  const Given* fsdp = job.find(kFsdp);
+  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
   const Given* tuner = job.find("@tuner");
   const bool adapters = !tuner || tuner->value == "lora";
   if (adapters) {
@@ -196,16 +204,15 @@ void read_swift(const Entries& entries, Job& job) {
   note_deepspeed_file(job, options);
   finish_launcher(job);
   job.set_default("train.micro_batch", "1", kSource);
-  // 16 sequences per step of one device, at least.
-  const std::uint64_t micro = count_of(*job.find("train.micro_batch"));
-  const Given* per_node = job.find(kPerNode);
-  const std::uint64_t each = micro * (per_node ? count_of(*per_node) : 1);
+  // A step has 16 sequences of all devices, at least.
+  const Given *per_node = job.find(kPerNode), *nodes = job.find(kNodes);
+  const std::uint64_t ranks = per_node ? count_of(*per_node) * (nodes ? count_of(*nodes) : 1) : 1,
+                      each = count_of(*job.find("train.micro_batch")) * ranks;
   job.set_default("train.grad_accum", std::to_string(std::max<std::uint64_t>((16 + each - 1) / each, 1)),
                   kSource);
   job.set_default("train.recompute", "full", kSource);
   // Under DDP alone they are not reentrant.
-  const bool many =
-      per_node && count_of(*per_node) > 1 && !job.find("parallel.zero") && !job.find("@deepspeed_file");
+  const bool many = ranks > 1 && !job.find("parallel.zero") && !job.find("@deepspeed_file");
   job.set_default("plan.checkpoint_reentrant", many ? "false" : "true", kSource);
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
   for (const char* key : {"@tuner", "@type", "@deepspeed"}) job.erase(key);

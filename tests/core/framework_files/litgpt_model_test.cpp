@@ -58,6 +58,14 @@ BOOST_AUTO_TEST_CASE(another_model_asks_for_its_config) {
     BOOST_TEST(error_of("pretrain.yaml", kModel + more + "  padded_vocab_size: 512\n" + kTrain)
                        .find("describes a model that run files have no fields for") != std::string::npos,
                more);
+  // Biases and parallel residuals are on where they are left out.
+  for (const std::string line : {"  bias: false\n", "  parallel_residual: false\n"}) {
+    std::string model = kModel;
+    model.erase(model.find(line), line.size());
+    BOOST_TEST(error_of("pretrain.yaml", model + kLlama + "  padded_vocab_size: 512\n" + kTrain)
+                       .find("describes a model that run files have no fields for") != std::string::npos,
+               line);
+  }
   BOOST_TEST(
       error_of("pretrain.yaml", kModel + kLlama + kTrain).find("no file gives the size of the vocabulary") !=
       std::string::npos);

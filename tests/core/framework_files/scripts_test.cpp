@@ -257,6 +257,19 @@ BOOST_AUTO_TEST_CASE(files_of_dpo_are_planned_with_pairs_and_a_reference) {
   BOOST_TEST(method(trl + "beta: 0.0\n") == " ");
   BOOST_TEST(method(trl + "beta: 0.04\nnum_generations: 8\n") == " ");  // of GRPO
   BOOST_TEST(method(trl + "loss_type: [sigmoid, sft]\nbeta: 0.1\n") == "dpo ");
+  BOOST_TEST(method(trl + "beta: 0.1\nloss_type: simpo\n") == "dpo false");
+  // Of KTO, GRPO, CPO and distillation, which have the key too.
+  for (const char* other : {"loss_type: kto", "loss_type: dapo", "loss_type: [dr_grpo]",
+                            "desirable_weight: 1.0", "undesirable_weight: 1.0", "epsilon_high: 0.28",
+                            "use_vllm: true", "num_iterations: 2", "reward_funcs: [accuracy]",
+                            "cpo_alpha: 0.5", "simpo_gamma: 0.5", "teacher_model_name_or_path: gpt2"}) {
+    const std::string job = trl + "beta: 0.1\n" + other + "\n";
+    BOOST_TEST(method(job) == " ", other);
+    BOOST_TEST((fate("t.yaml", job, "beta").first == KeyUse::kNotModelled), other);
+    BOOST_TEST(fate("t.yaml", job, "beta").second.starts_with("another training method"), other);
+  }
+  BOOST_TEST(fate("t.yaml", trl + "beta: 0.1\n", "beta").second.find("taken as DPO") != std::string::npos);
+  BOOST_TEST((fate("t.yaml", trl + "loss_type: ipo\nbeta: 0.1\n", "beta").first == KeyUse::kUsed));
   BOOST_TEST(method(trl + "loss_type: ipo\nprecompute_ref_log_probs: true\n") == "dpo false");
   const std::string axolotl = "base_model: gpt2\nmicro_batch_size: 1\ngradient_checkpointing: true\n";
   BOOST_TEST(method(axolotl + "rl: dpo\n") == "dpo ");
@@ -304,9 +317,11 @@ BOOST_AUTO_TEST_CASE(paged_moments_are_left_out_where_the_replay_can) {
 }
 
 BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
-  BOOST_TEST(error_of("t.sh", "megatron sft --model Qwen/Qwen3-8B --per_device_train_batch_size 1\n")
-                 .starts_with(
-                     "t.sh:1: this script starts Megatron of ms-swift, whose options --from does not know"));
+  BOOST_TEST(
+      error_of("t.sh",
+               "megatron sft --model Qwen/Qwen3-8B --tuner_type lora --per_device_train_batch_size 1\n")
+          .starts_with(
+              "t.sh:1: this script starts Megatron of ms-swift, whose options --from does not know"));
   BOOST_TEST(error_of("t.sh", "accelerate launch --num_processes 2 src/train.py jobs/sft.yaml\n") ==
              "t.sh:1: this script has no options of a training run, but names files that may have them (give "
              "those: --from jobs/sft.yaml)");

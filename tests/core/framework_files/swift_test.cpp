@@ -74,6 +74,29 @@ BOOST_AUTO_TEST_CASE(full_training_has_the_type_of_the_model) {
   BOOST_TEST(value(s, "plan.fsdp_version") == "2");
 }
 
+BOOST_AUTO_TEST_CASE(presets_are_those_of_their_own_option) {
+  const std::string job = "NPROC_PER_NODE=2 swift sft --model Qwen/Qwen2.5-0.5B --max_length 512 ";
+  BOOST_TEST(value(settings("t.sh", job + "--deepspeed zero2\n"), "parallel.zero") == "2");
+  BOOST_TEST(error_of("t.sh", job + "--fsdp zero2\n").find("expected fsdp2") != std::string::npos);
+  BOOST_TEST(value(settings("t.sh", job + "--fsdp 'full_shard auto_wrap'\n"), "parallel.zero") == "3");
+  BOOST_TEST(error_of("t.sh", job + "--deepspeed fsdp2\n").find("no such file") != std::string::npos);
+  BOOST_TEST(
+      (fate("t.sh", job + "--deepspeed_preset z2\n", "deepspeed_preset").first == KeyUse::kNotUnderstood));
+  BOOST_TEST(error_of("t.sh", job + "--@deepspeed_preset z2\n").find("expected zero0") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(variables_give_the_devices_of_all_nodes) {
+  const std::string job =
+      "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512 --per_device_train_batch_size 1\n";
+  const auto s = settings("t.sh", "NNODES=2 NPROC_PER_NODE=4 " + job);
+  BOOST_TEST(value(s, "parallel.data") == "8");
+  BOOST_TEST(value(s, "train.grad_accum") == "2");
+  const std::string open = "NPROC_PER_NODE=gpu " + job;
+  BOOST_TEST((fate("t.sh", open, "NPROC_PER_NODE").first == KeyUse::kNotModelled));
+  BOOST_TEST(fate("t.sh", open, "NPROC_PER_NODE").second == "the script does not say how many");
+  BOOST_TEST(value(settings("t.sh", open), "parallel.data") == "");
+}
+
 BOOST_AUTO_TEST_CASE(quantized_models_and_preferences_are_read) {
   const std::string job = "swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-0.5B --max_length 512 ";
   auto s = settings("t.sh", job + "--quant_bits 4 --quant_method bnb --bnb_4bit_use_double_quant false\n");
@@ -90,6 +113,14 @@ BOOST_AUTO_TEST_CASE(quantized_models_and_preferences_are_read) {
   BOOST_TEST((fate("t.sh", other, "rlhf_type").first == KeyUse::kNotModelled));
   BOOST_TEST((fate("t.sh", other, "use_vllm").first == KeyUse::kNotModelled));
   BOOST_TEST(value(settings("t.sh", other), "plan.method") == "");
+  // DPO is the method of the command.
+  const std::string unnamed = "swift rlhf --model Qwen/Qwen2.5-0.5B --max_length 512\n";
+  BOOST_TEST(value(settings("t.sh", unnamed), "plan.method") == "dpo");
+  BOOST_TEST((fate("t.sh", unnamed, "swift rlhf").first == KeyUse::kUsed));
+  BOOST_TEST(
+      value(settings("t.sh", "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512\n"), "plan.method") == "");
+  BOOST_TEST(value(settings("t.sh", "torchrun swift/cli/rlhf.py " + job.substr(11) + "\n"), "plan.method") ==
+             "dpo");
   // A path is a file of DeepSpeed.
   BOOST_TEST(error_of("t.sh", job + "--deepspeed ds/none.json\n").find("no such file") != std::string::npos);
 }
