@@ -211,11 +211,10 @@ const std::vector<Mistake> kMistakes = {
      {},
      2,
      "plugin.cuda.mode = \"hybrid\": 2 ranks train in mode resident only"},
-    {{"parallel.tensor=2", "model.num_key_value_heads=2", "model.vocab_size=260",
-      "optimizer.name=\"adafactor\""},
+    {{"parallel.zero=1", "optimizer.name=\"adafactor\""},
      {},
      2,
-     "parallel.tensor = 2 is not supported with optimizer.name = \"adafactor\""},
+     "optimizer.name = \"adafactor\" cannot be divided among ranks"},
     {{}, {{"TRAINHOST_NCCL", "libnccl-absent.so.2"}}, 4, "several ranks need NCCL: libnccl-absent.so.2: "},
 };
 
