@@ -246,6 +246,15 @@ void tie_adapter(const Settings& s, RunConfig& c) {
     throw usage_error(fmt::format("{} = true, but neither embedding nor LM head has an adapter", key),
                       "add \"embed_tokens\" to lora.targets", s.where(key));
   }
+  // One adapter has one rank, and files of adapters would have to give it to both modules.
+  for (const char* module : {"lm_head ", "model.embed_tokens "})
+    if (("\n" + c.run.lora_rules).find(std::string("\n") + module) != std::string::npos)
+      throw usage_error(
+          fmt::format(
+              "{} = true, but lora.rank_pattern or lora.alpha_pattern gives embedding or LM head a size "
+              "of its own",
+              key),
+          "remove that pattern: the adapter of both has lora.rank and lora.alpha", s.where(key));
   c.run.lora_targets = (c.run.lora_targets & ~kTargetHead) | kTargetEmbedding | kTiedAdapter;
 }
 

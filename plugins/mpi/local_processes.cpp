@@ -2,9 +2,11 @@
 // character.
 #include "plugins/mpi/local_processes.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -34,13 +36,16 @@ std::optional<Status> status_of(std::int32_t id) {
 
 bool runs(const Status& s) { return s.state != 'Z' && s.state != 'X'; }
 
+/// Whether there is no such process; /proc may also be unreadable because no descriptor is free.
+bool is_absent(std::int32_t id) { return ::kill(id, 0) != 0 && errno == ESRCH; }
+
 /// Children of a process that run; 0 if the system does not list them.
 std::uint32_t running_children(std::int32_t parent) {
   const std::string id = std::to_string(parent);
   std::ifstream file("/proc/" + id + "/task/" + id + "/children");
   std::uint32_t count = 0;
   for (std::int32_t child = 0; file >> child;)
-    if (const std::optional<Status> s = status_of(child); s && runs(*s)) ++count;
+    if (const std::optional<Status> s = status_of(child); s ? runs(*s) : !is_absent(child)) ++count;
   return count;
 }
 
@@ -54,7 +59,7 @@ Process own_process(std::uint32_t rank) {
 
 bool has_ended(const Process& p) {
   const std::optional<Status> s = status_of(p.id);
-  return !s || s->start != p.start || !runs(*s);
+  return s ? s->start != p.start || !runs(*s) : is_absent(p.id);
 }
 
 void LocalRanks::set(std::uint32_t own, const std::vector<Process>& all) {

@@ -109,7 +109,10 @@ void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& 
   auto lost = Clock::time_point::max();
   while (!finished_.wait_for(lock, kLook, [&] { return done; })) {
     const auto now = Clock::now();
-    if (lost == Clock::time_point::max() && lost_one()) lost = now;
+    if (!lost_one())  // a list of processes may lack one for a moment
+      lost = Clock::time_point::max();
+    else if (lost == Clock::time_point::max())
+      lost = now;
     if (lost != Clock::time_point::max() && now - lost > patience + turn)
       print_and_exit(std::string("another rank of this machine has ended, and ") + in + " does not");
     if (timeout_ms_ > 0 && now - begin > std::chrono::milliseconds(timeout_ms_) + turn)
@@ -129,7 +132,7 @@ void Ranks::wait_for_worker(std::unique_lock<std::mutex>& lock, const std::funct
     // Beyond the limit of the worker itself and its questions.
     constexpr std::int64_t kQuestionsMs = 15000;
     if (timeout_ms_ > 0 && in_library > static_cast<std::int64_t>(timeout_ms_) + kQuestionsMs)
-      print_and_exit(std::string("MPI does not return from ") + running_ +
+      print_and_exit(std::string("MPI does not return from ") + running_.load() +
                      " (see whether all ranks run; parallel.timeout sets the time)");
   }
 }
@@ -443,8 +446,10 @@ void Ranks::finish_messages() {
     // What a rank sent before it ended may still arrive: one look later.
     if (Clock::now() > looked_at_processes) {
       const std::string ended = ended_rank();
-      if (!ended.empty() && std::exchange(lost_, true))
-        throw abi::StatusError(TH_E_IO, ended + " during " + running_);
+      if (ended.empty())
+        lost_ = false;
+      else if (std::exchange(lost_, true))
+        throw abi::StatusError(TH_E_IO, ended + " during " + running_.load());
       looked_at_processes = Clock::now() + kLook;
     }
     if (timeout_ms_ > 0 && Clock::now() - begin > std::chrono::milliseconds(timeout_ms_)) {
@@ -474,7 +479,8 @@ void Ranks::finish_messages() {
       for (std::uint32_t r = 0; r < ranks_; ++r)
         if (missing[r]) of += (of.empty() ? "" : ", ") + std::to_string(r);
       throw abi::StatusError(
-          TH_E_IO, "waited " + std::to_string(timeout_ms_ / 1000) + " s in " + running_ + " for rank " + of,
+          TH_E_IO,
+          "waited " + std::to_string(timeout_ms_ / 1000) + " s in " + running_.load() + " for rank " + of,
           "see whether that process runs; parallel.timeout sets the time");
     }
     const auto now = Clock::now();

@@ -79,7 +79,7 @@ class Ranks {
   std::vector<std::uint32_t> peers_;
   LocalRanks local_;
   bool lost_ = false;  // the worker has seen that a rank of this machine has ended
-  const char* running_ = "";
+  std::atomic<const char*> running_{""};
   std::deque<Question> questions_;   // sent; a deque does not move them
   std::uint64_t last_question_ = 0;  // of this rank
 

@@ -130,7 +130,10 @@ void StoreServer::serve() {
 }
 
 void StoreServer::accept_all() {
-  while (std::optional<Socket> s = accept_from(listener_, std::chrono::milliseconds{0})) {
+  std::optional<Socket> s = accept_from(listener_, std::chrono::milliseconds{0});
+  // Without a free descriptor the listener stays readable.
+  if (!s) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  for (; s; s = accept_from(listener_, std::chrono::milliseconds{0})) {
     Connection& c = connections_.emplace_back();
     c.socket = std::move(*s), c.deadline = Clock::now() + kAnswer;
   }

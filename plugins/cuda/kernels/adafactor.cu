@@ -243,9 +243,10 @@ __global__ __launch_bounds__(kUpdateThreads) void adafactor_prepare_kernel(
 }
 
 /// change[0] = the sum of the slots. One thread.
-__global__ void adafactor_change_kernel(std::uint32_t slots, std::uint64_t width,
-                                        const double* __restrict__ sums, const double* __restrict__ scalars,
-                                        float* __restrict__ change) {
+__global__ __launch_bounds__(1) void adafactor_change_kernel(std::uint32_t slots, std::uint64_t width,
+                                                             const double* __restrict__ sums,
+                                                             const double* __restrict__ scalars,
+                                                             float* __restrict__ change) {
   if (scalars[step::kApplied] == 0) return;
   double total = 0;
   for (std::uint32_t s = 0; s < slots; ++s) total += sums[s * width + 1];

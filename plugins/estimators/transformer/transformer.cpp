@@ -325,8 +325,9 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
       throw usage_error("lora.targets: no matrix of the model has an adapter",
                         "name matrices that the model has: lora.targets = [\"all-linear\"]");
     if (p && traits.tier == Tier::kHost) move_to_host(report);
-    if (given.text("method") == "dpo" && given.flag("reference_model", true))
-      add_reference_model(report, run);
+    const bool reference =
+        given.flag("reference_model", true);  // refused where it is no flag, whatever the method
+    if (reference && given.text("method") == "dpo") add_reference_model(report, run);
     if (const auto bytes = given.count("runtime")) set_runtime(report, *bytes);
     if (trains_with_torch_optim(framework) && run.mode != RunMode::kInference) bound_step_of_torch(report);
     add_notes(report, a, model, run, p ? &traits : nullptr, framework);
