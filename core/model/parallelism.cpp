@@ -126,6 +126,7 @@ void set_quantized_base(std::string_view framework, std::optional<bool> quantize
   const bool stacked = std::ranges::find(kOfTransformers, framework) != std::end(kOfTransformers);
   const bool packed = r.mode == RunMode::kQlora || memory.frozen == DType::kNF4 ||
                       memory.frozen == DType::kI4 || memory.frozen == DType::kI8;
+  memory.stacks_quantized_experts = stacked && packed && quantize_experts.value_or(false);
   memory.frozen_experts = DType::kNone;
   if (!stacked || !packed || quantize_experts.value_or(false)) return;
   // Units of FSDP have one type, DeepSpeed casts the model, and LLaMA-Factory does not call that function.

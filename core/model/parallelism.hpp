@@ -71,7 +71,10 @@ struct MemoryPolicy {
   PackedWeights packed = PackedWeights::kSharded;  // likewise
   DType frozen_experts = DType::kNone;             // likewise, over a quantized base; kNone: type of the base
   bool dequantizes = false;  // likewise: products with quantized weights make a copy in the compute type
-  double lora_dropout = 0;   // of the inputs of adapters
+  // The quantized experts of a layer are one parameter, which is copied as a whole, and autograd keeps the
+  // copy.
+  bool stacks_quantized_experts = false;
+  double lora_dropout = 0;  // of the inputs of adapters
   bool operator==(const MemoryPolicy&) const = default;
 };
 

@@ -65,7 +65,7 @@ struct Stage {
   /// Of a layer: `cut` with the experts of this rank.
   Cut cut_of(const model::Layer& l) const {
     Cut c = cut;
-    if (adapts(r) && r.memory.dequantizes && quantized(frozen_expert_type(r)))
+    if (adapts(r) && r.memory.stacks_quantized_experts && quantized(frozen_expert_type(r)))
       c.dequantized_experts = up(l.experts.count, ep);
     return c;
   }

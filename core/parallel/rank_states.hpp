@@ -149,7 +149,8 @@ class StateSums {
     held_.whole += whole;
     (w.expert ? held_.frozen_expert : held_.frozen) +=
         stored_bytes(w, type, r_.compute, r_.memory.double_quantized).without(whole);
-    if (quantized(type) && w.kind == Kind::kMatrix && r_.memory.dequantizes && !w.expert)
+    if (quantized(type) && w.kind == Kind::kMatrix && r_.memory.dequantizes &&
+        !(w.expert && r_.memory.stacks_quantized_experts))
       dequantized_ = std::max(dequantized_, w.elements() * size_of(r_.compute));
     if (adapts(r_) && w.target != kNever && (r_.lora_targets >> w.target & 1)) adapter(w, t);
   }

@@ -245,7 +245,7 @@ std::string note_of_unsloth(const RunSpec& run) {
 /// quantized.
 std::string note_of_experts(const RunSpec& run) {
   const DType own = run.memory.frozen_experts;
-  if (own == DType::kNone)
+  if (run.memory.stacks_quantized_experts)
     return "Experts are quantized (plan.quant_experts): a layer that computes makes a copy of all of its "
            "experts in " +
            std::string(name(run.compute)) + ", which autograd keeps until the backward pass of this layer.";
@@ -280,8 +280,9 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
     r.notes.push_back(
         "Experts are assumed to be chosen evenly; a rank whose experts are chosen more often keeps more "
         "activations.");
-  if (a.has_experts() && run.memory.dequantizes && trains_adapters(run) && bits_of(run.memory.frozen) <= 8 &&
-      run.memory.frozen != DType::kNone)
+  if (a.has_experts() && trains_adapters(run) && bits_of(run.memory.frozen) <= 8 &&
+      run.memory.frozen != DType::kNone &&
+      (run.memory.stacks_quantized_experts || run.memory.frozen_experts != DType::kNone))
     r.notes.push_back(note_of_experts(run));
   if (a.has_linear_attention() && run.mode != RunMode::kInference)
     r.notes.push_back(
