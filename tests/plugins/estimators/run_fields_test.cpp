@@ -28,7 +28,7 @@ namespace {
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
                                 kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
                                 adapts_embedding, saves_head, saves_embedding, packed, frozen_experts,
-                                dequantizes, lora_dropout] = policy;
+                                dequantizes, stacks_quantized_experts, lora_dropout] = policy;
 }
 
 enum Planned {
