@@ -16,7 +16,7 @@ struct Process {
 
 /// This process.
 Process own_process(std::uint32_t rank);
-/// True if the process has ended, also if nobody has waited for it yet.
+/// True if the process has ended; a zombie, which its parent has not waited for, has ended too.
 bool has_ended(const Process& p);
 
 /// Ranks of this machine that have said which process they are.

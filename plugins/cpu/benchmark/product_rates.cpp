@@ -1,8 +1,8 @@
 // Benchmark: GFLOP/s of forward product, input gradient and weight gradient at the shapes of a model, in fp32
 // and with every bf16 kernel. For work on kernels; not part of the default build or of the tests.
 //   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
-// Best of eight runs. Set OPENBLAS_CORETYPE as the front end does
-// (plugins/cpu/front_end/core_type.cpp).
+// Prints the fastest of eight repetitions. In a run, plugins/cpu/front_end/core_type.cpp sets OPENBLAS_CORETYPE;
+// this program does not: set it to the same value.
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(one_thread_serves_more_connections_than_the_limit_of_files)
   ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
-// A message that does not go on, or answers that are not read, delay nobody else.
+// A client that sends half a message, or does not read its answers, does not delay the other clients.
 BOOST_AUTO_TEST_CASE(a_slow_connection_does_not_delay_the_others) {
   const std::uint16_t at = port();
   const StoreServer server(at);
