@@ -121,8 +121,13 @@ unsigned running_threads() { return entries("/proc/self/task"); }
 
 std::uint64_t heap_bytes() {
   // uordblks: in use in arenas; hblkhd: mapped blocks. Free memory that malloc() keeps does not count.
+#if __GLIBC_PREREQ(2, 33)
   const struct mallinfo2 m = ::mallinfo2();
   return m.uordblks + m.hblkhd;
+#else  // modulo 4 GiB
+  const struct mallinfo m = ::mallinfo();
+  return static_cast<unsigned>(m.uordblks) + static_cast<std::uint64_t>(static_cast<unsigned>(m.hblkhd));
+#endif
 }
 
 std::uint64_t resident_bytes() {

@@ -66,7 +66,8 @@ std::string label_in(const JsonValue& v) {
 Choices choices_in(const JsonValue& v, const std::string& key) {
   Choices c;
   const auto list_in = [&](const char* name) -> const std::vector<JsonValue>& {
-    const JsonValue& list = required(v, name, key);
+    const std::string field = name;  // GCC 13 takes the result for a reference to a temporary text
+    const JsonValue& list = required(v, field, key);
     if (!list.is_array())
       throw JsonError(list.begin, quote(name) + " is " + kind_name(list) + "; expected a list");
     return list.elements;

@@ -197,7 +197,8 @@ ReplayPointer replay(const model::Architecture& a, const frameworks::StepSetting
   const auto made = std::make_shared<const Replay>(a, s, c, limit);
   const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
-  kept.insert(kept.begin() + (kept.empty() ? 0 : 1), made);
+  kept.push_back(made);
+  std::rotate(kept.begin() + (kept.size() > 1 ? 1 : 0), kept.end() - 1, kept.end());
   return made;
 }
 

@@ -7,6 +7,7 @@ namespace trainhost::pytorch {
 namespace {
 
 constexpr const char* kQuantized = "quantized base weights";
+constexpr const char* kQuantizedWithExperts = "quantized base weights of a model with experts";
 
 /// "more than 99.9% of values are multiplied in 8-bit" (Dettmers et al., LLM.int8(), 2022): columns of the
 /// inputs with outliers, of which nothing else is known before the run.
@@ -44,8 +45,7 @@ void set_under_deepspeed(const model::Architecture& a, const RunSpec& r, framewo
            "parts of packed weights were not compared",
            "set parallel.zero to 1 or 2: each rank then has all packed weights");
   if (a.has_experts())
-    reject(std::string(kQuantized) + " of a model with experts",
-           "transformers stacks their matrices, which bitsandbytes does not quantize");
+    reject(kQuantizedWithExperts, "transformers stacks their matrices, which bitsandbytes does not quantize");
   s.nf4 = true;
   s.double_quantized = r.memory.double_quantized;
   notes.push_back(
@@ -57,14 +57,17 @@ void set_under_deepspeed(const model::Architecture& a, const RunSpec& r, framewo
 /// Experts beside quantized matrices: one parameter per layer, which stays as it is loaded or cast.
 void require_described_experts(const model::Architecture& a, const RunSpec& r, const Options& o) {
   if (!a.has_experts()) return;
-  const std::string what = std::string(kQuantized) + " of a model with experts";
   if (o.quantizes_experts)
     reject("plan.quant_experts",
            "experts that are dequantized when they are read were not compared with PyTorch");
-  if (r.parallel.zero) reject(what + " that are sharded", "their step was not compared with PyTorch");
-  if (in_8_bits(r)) reject(what + " in 8 bits", "their step was not compared with PyTorch");
+  if (r.parallel.zero)
+    reject(std::string(kQuantizedWithExperts) + " that are sharded",
+           "their step was not compared with PyTorch");
+  if (in_8_bits(r))
+    reject(std::string(kQuantizedWithExperts) + " in 8 bits", "their step was not compared with PyTorch");
   if (a.family != "mixtral" && a.family != "qwen3_moe")
-    reject(what + " of the family '" + a.family + "'", "their step was not compared with PyTorch");
+    reject(std::string(kQuantizedWithExperts) + " of the family '" + a.family + "'",
+           "their step was not compared with PyTorch");
 }
 
 void require_described(const model::Architecture& a, const RunSpec& r, const Options& o) {

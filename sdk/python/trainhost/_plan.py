@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -32,7 +33,8 @@ def _toml(value: Value) -> str:
 
 def _key(name: str) -> str:
     """The key of the run file that an argument means: "train.micro_batch", "train_micro_batch" or "micro_batch".
-    A name that is none of a key stays as it is. Errors: UsageError if several keys end with it."""
+    A name with a dot that is no key stays as it is: plugins have keys of their own. Errors: UsageError if several keys
+    end with it, or none."""
     keys = _core.run_file_keys()
     if name in keys:
         return name
@@ -42,7 +44,12 @@ def _key(name: str) -> str:
                              f"write {' or '.join(k.replace('.', '_') for k in same)}", exit_code=2)  # fmt: skip
         if same:
             return same[0]
-    return name
+    if "." in name:
+        return name
+    known = [*_Options.__annotations__, *(part for k in keys for part in (k.split(".")[-1], k.replace(".", "_")))]
+    near = difflib.get_close_matches(name, known, 1)
+    raise UsageError(f"unknown key '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""),
+                     "docs/run-file.md lists the keys", exit_code=2)  # fmt: skip
 
 
 class _Options(TypedDict, total=False):

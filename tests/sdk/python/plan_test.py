@@ -66,7 +66,10 @@ def test_frames():
     [
         ({"model": "llama-3-8x"}, "did you mean 'llama-3-8b'"),
         ({"model": "llama-3-8b", "device": "h100-80bg"}, "did you mean 'h100-80gb'"),
-        ({"train_micro_bach": 2}, "unknown key 'train_micro_bach'"),
+        ({"train_micro_bach": 2}, "unknown key 'train_micro_bach'; did you mean 'train_micro_batch'?"),
+        ({"micro_bach": 2}, "unknown key 'micro_bach'; did you mean 'micro_batch'?"),
+        ({"devise": "h100-80gb"}, "unknown key 'devise'; did you mean 'device'?"),
+        ({"xyzzy": 2}, "unknown key 'xyzzy'"),
         ({"**": 0, "train.micro_bach": 2}, "did you mean 'train.micro_batch'"),
         ({"seq_len": -1}, "data.seq_len = -1: expected a whole number from 1"),
         ({"path": "x"}, "path is the end of several keys: model.path, plugins.path (write model_path or plugins_path)"),
