@@ -65,6 +65,15 @@ Value value_of(const std::vector<Value>& values, const Where& where) {
   return v;
 }
 
+/// Commands of ms-swift that train nothing: beside a command that trains, a script starts an engine that
+/// samples, or merges adapters.
+bool trains_nothing(const std::vector<Word>& words, std::size_t at) {
+  if (at + 1 >= words.size() || (words[at].text != "swift" && words[at].text != "megatron")) return false;
+  const std::string& command = words[at + 1].text;
+  return command == "rollout" || command == "infer" || command == "deploy" || command == "export" ||
+         command == "eval" || command == "sample" || command == "app" || command == "merge-lora";
+}
+
 }  // namespace
 
 std::vector<Entry> read_arguments(const std::string& text, const std::string& name) {
@@ -81,8 +90,10 @@ std::vector<Entry> read_arguments(const std::string& text, const std::string& na
     if (assigned) flat.push_back({"", w.where, true});
   }
   std::vector<Entry> out;
+  bool skipped = false;  // until the next command
   for (std::size_t i = 0; i < flat.size(); ++i) {
-    if (!is_option(flat[i].text)) continue;
+    skipped = (skipped && !flat[i].begins_command) || trains_nothing(flat, i);
+    if (skipped || !is_option(flat[i].text)) continue;
     const std::string& option = flat[i].text;
     const Where where = flat[i].where;
     const std::size_t equals = option.find('=');

@@ -94,10 +94,7 @@ std::size_t telling_keys(const Kind& k, const Entries& entries) {
 /// Programs with options of their own that --from does not know, by the words that start them.
 constexpr struct {
   const char *words, *name;
-} kOtherPrograms[] = {{"megatron sft", "Megatron of ms-swift"},
-                      {"megatron pt", "Megatron of ms-swift"},
-                      {"megatron rlhf", "Megatron of ms-swift"},
-                      {"openrlhf", "OpenRLHF"},
+} kOtherPrograms[] = {{"openrlhf", "OpenRLHF"},
                       {"verl.trainer", "verl"},
                       {"xtuner ", "XTuner"},
                       {"colossalai run", "Colossal-AI"}};
@@ -151,9 +148,19 @@ void check_program(const std::string& path, const std::string& text) {
       where);
 }
 
-/// Commands of ms-swift, whose options have names that others have too.
+/// Commands of ms-swift, whose options have names that others have too. "megatron sft" is one of them with
+/// the trainer of Megatron-LM.
+bool starts_megatron_of_swift(const std::string& text) {
+  return std::ranges::any_of(
+      std::array{"megatron sft", "megatron pt", "megatron rlhf", "swift/cli/_megatron/sft.py",
+                 "swift/cli/_megatron/pt.py", "swift/cli/_megatron/rlhf.py"},
+      [&](const char* words) { return names_program(text, words); });
+}
+
 bool starts_preferences_of_swift(const std::string& text) {
-  return names_program(text, "swift rlhf") || names_program(text, "swift/cli/rlhf.py");
+  return std::ranges::any_of(
+      std::array{"swift rlhf", "swift/cli/rlhf.py", "megatron rlhf", "swift/cli/_megatron/rlhf.py"},
+      [&](const char* words) { return names_program(text, words); });
 }
 
 bool starts_swift(const std::string& text) {
@@ -165,7 +172,7 @@ bool starts_swift(const std::string& text) {
 /// What a script of ms-swift says beside its options: devices as variables of the environment, the names of
 /// its own configurations of DeepSpeed and FSDP, which are no paths, and the command that trains by
 /// preferences.
-void add_swift_entries(const std::string& text, const std::string& path, Entries& entries) {
+void add_swift_entries(const std::string& text, const std::string& path, bool script, Entries& entries) {
   constexpr std::array kDeepSpeed{"zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"};
   for (Entry& e : entries) {
     const bool preset = e.key == "deepspeed" ? std::ranges::find(kDeepSpeed, e.value.text) != kDeepSpeed.end()
@@ -174,11 +181,13 @@ void add_swift_entries(const std::string& text, const std::string& path, Entries
     if (e.spelling.empty()) e.spelling = e.key;
     e.key = "@" + e.key + "_preset";
   }
+  if (!script) return;
   for (Entry& e : read_variables(text, path, {"NPROC_PER_NODE", "NNODES"})) entries.push_back(std::move(e));
   const bool named = std::ranges::any_of(entries, [](const Entry& e) { return e.key == "rlhf_type"; });
   if (!named && starts_preferences_of_swift(text)) {
     const Where where{path, 1, 1};
-    entries.push_back({"@rlhf", where, runfile::text_value("dpo", where), "swift rlhf"});
+    const char* command = starts_megatron_of_swift(text) ? "megatron rlhf" : "swift rlhf";
+    entries.push_back({"@rlhf", where, runfile::text_value("dpo", where), command});
   }
 }
 
@@ -194,6 +203,7 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
     else if (n > most)
       most = n, best = &k;
   }
+  if (syntax == Syntax::kArguments && starts_megatron_of_swift(text)) return kind_of(read_swift_megatron);
   if (syntax == Syntax::kArguments && starts_swift(text)) return kind_of(read_swift);
   if (!best && syntax == Syntax::kArguments) check_program(f.path, text);
   if (!best) best = training_arguments;
@@ -236,7 +246,14 @@ std::span<const Kind> kinds() {
         "dist_config.", "kernel_config.", "quant_config."},
        read_llama_factory},
       {"llama-factory", Syntax::kArguments, {"finetuning_type", "cutoff_len"}, read_llama_factory_script},
-      {"ms-swift", Syntax::kArguments, {}, read_swift},  // by its commands
+      {"ms-swift", Syntax::kArguments, {}, read_swift},  // scripts by their commands
+      {"ms-swift", Syntax::kYaml, {"tuner_type", "train_type", "split_dataset_ratio", "ENV."}, read_swift},
+      {"ms-swift-megatron", Syntax::kArguments, {}, read_swift_megatron},
+      {"ms-swift-megatron",
+       Syntax::kYaml,
+       {"tuner_type", "split_dataset_ratio", "ENV.", "tensor_model_parallel_size",
+        "expert_model_parallel_size", "recompute_granularity", "cross_entropy_loss_fusion", "no_save_optim"},
+       read_swift_megatron},
       {"torchtune",
        Syntax::kYaml,
        {"model._component_", "tokenizer._component_", "optimizer._component_"},
@@ -305,13 +322,14 @@ File read_file(const std::string& argument) {
   if (f.kind->read == read_torchtune) torchtune_command(text, f.path, f.entries);
   // Names as argparse stores them; Megatron-LM's rules have its spelling.
   if (f.kind->read == read_training_script || f.kind->read == read_llama_factory_script ||
-      f.kind->read == read_swift)
+      (f.kind->read == read_swift && syntax == Syntax::kArguments))
     for (Entry& e : f.entries) {
       if (e.key.find('-') == e.key.npos) continue;
       e.spelling = e.key;
       std::replace(e.key.begin(), e.key.end(), '-', '_');
     }
-  if (f.kind->read == read_swift) add_swift_entries(text, f.path, f.entries);
+  if (f.kind->read == read_swift || f.kind->read == read_swift_megatron)
+    add_swift_entries(text, f.path, syntax == Syntax::kArguments, f.entries);
   return f;
 }
 

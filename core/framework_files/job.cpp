@@ -302,7 +302,10 @@ void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& 
     if (!rule) {
       key.use = KeyUse::kNotUnderstood;
       if (std::string near = nearest_key(sets, e.key); !near.empty()) {
-        if (!e.spelling.empty()) std::replace(near.begin(), near.end(), '_', '-');
+        // As the file writes its keys: "--num-processes", or "--num_layers" of Megatron's num-layers.
+        const bool dashes = e.spelling.find('_') == e.spelling.npos;
+        if (!e.spelling.empty())
+          std::replace(near.begin(), near.end(), dashes ? '_' : '-', dashes ? '-' : '_');
         key.note = "did you mean " + near + "?";
       }
     } else if (e.value.kind != Value::Kind::kNull) {

@@ -40,7 +40,7 @@ std::vector<std::string> matrices_in(const std::string& expression) {
 }
 
 /// Matrices of families with other names: GPT-2, GPT-NeoX, Falcon, MPT, Phi, OPT, InternLM2, Baichuan,
-/// Mixtral. A matrix that stands for several of a run file has one adapter for them together.
+/// Mixtral, Megatron Core. A matrix that stands for several of a run file has one adapter for them together.
 constexpr struct {
   const char *theirs, *ours;  // separated by spaces
 } kMatrices[] = {{"c_attn", "q_proj k_proj v_proj"},
@@ -49,6 +49,10 @@ constexpr struct {
                  {"Wqkv", "q_proj k_proj v_proj"},
                  {"wqkv", "q_proj k_proj v_proj"},
                  {"W_pack", "q_proj k_proj v_proj"},
+                 {"linear_qkv", "q_proj k_proj v_proj"},
+                 {"linear_proj", "o_proj"},
+                 {"linear_fc1", "gate_proj up_proj"},
+                 {"linear_fc2", "down_proj"},
                  {"dense", "o_proj"},
                  {"wo", "o_proj"},
                  {"c_proj", "o_proj down_proj"},
@@ -63,8 +67,9 @@ constexpr struct {
                  {"w2", "down_proj"}};
 /// Matrices of layers with state spaces or linear attention, of routers and of projections of images.
 constexpr std::string_view kOtherMatrices[] = {
-    "in_proj", "in_proj_a", "in_proj_b",          "in_proj_ba", "in_proj_qkv", "in_proj_qkvz", "in_proj_z",
-    "x_proj",  "dt_proj",   "shared_expert_gate", "router",     "linear_1",    "linear_2",     "proj"};
+    "in_proj",   "in_proj_a", "in_proj_b",  "in_proj_ba",         "in_proj_qkv", "in_proj_qkvz",
+    "in_proj_z", "x_proj",    "dt_proj",    "shared_expert_gate", "router",      "linear_1",
+    "linear_2",  "proj",      "all-router", "all-embedding",      "eh_proj"};
 
 /// Names as in run files: without the modules above a matrix, and those of a regular expression. `others`:
 /// names that run files have no matrix for.

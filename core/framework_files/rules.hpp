@@ -86,12 +86,19 @@ const runfile::Entry* llama_factory_v1(const Entries& entries);
 void read_llama_factory_v1(const Entries& entries, Job& job);
 /// ms-swift: `swift sft`, `swift pt` and `swift rlhf`.
 void read_swift(const Entries& entries, Job& job);
+/// ms-swift: `megatron sft`, `megatron pt` and `megatron rlhf`.
+void read_swift_megatron(const Entries& entries, Job& job);
+/// Data, templates, sampling and checkpoints of ms-swift, whichever of its trainers runs.
+RuleSet swift_without_effect();
 void read_torchtune(const Entries& entries, Job& job);
 /// Appends the number of devices of the command in a comment: "# tune run --nproc_per_node 8 RECIPE".
 /// torchtune has it nowhere else.
 void torchtune_command(const std::string& text, const std::string& path, Entries& entries);
 void read_torchtitan(const Entries& entries, Job& job);
 void read_megatron(const Entries& entries, Job& job);
+/// Arguments of Megatron-LM, and what they mean together after they were applied.
+RuleSet megatron_rules();
+void finish_megatron(Job& job);
 void read_litgpt(const Entries& entries, Job& job);
 
 }  // namespace trainhost::framework_files

@@ -187,8 +187,13 @@ constexpr Rule kMegatron[] = {
     {"keep-fp8-*", Use::kNotModelled, "", k8Bit},
     {"kitchen-*", Use::kNotModelled, "", k8Bit},
     {"te-precision-config-file", Use::kNotModelled, "", k8Bit},
+    // Grouped products and fused permutation are what is planned.
+    {"moe-grouped-gemm", Use::kNoEffect},
+    {"moe-permute-fusion", Use::kNoEffect},
+    {"moe-aux-loss-coeff", Use::kNoEffect},
+    {"moe-z-loss-coeff", Use::kNoEffect},
     {"moe-*", Use::kNotModelled, "", "experts"},
-    {"expert-tensor-parallel-size", Use::kNotModelled, "", "experts are sharded in another way"},
+    {"expert-tensor-parallel-size", Use::kCopy, "@megatron.expert_tensor"},
     {"recompute-modules", Use::kNotModelled, "", "planned as selective recomputation"},
     // 0.1 is Megatron's own default for both; scripts for Llamas set 0, which is_off() accepts.
     {"attention-dropout", Use::kNeedsMore, "", "masks of dropout are kept"},
@@ -458,6 +463,19 @@ void megatron_finish_sharding(Job& job) {
   if (!tensor || tensor->value == "1") job.erase("parallel.sequence");  // Megatron-LM switches it off
 }
 
+/// Experts without tensor parallelism of their own: the ranks of a tensor-parallel group are among the
+/// expert-parallel ones. Their weights and state are planned as those of fewer expert-parallel ranks that are
+/// tensor-parallel too: the same bytes, with more for the inputs of experts.
+void megatron_finish_experts(Job& job) {
+  const Given *expert = job.find("parallel.expert"), *own = job.find("@megatron.expert_tensor");
+  if (!expert || !own || own->value != "1") return;
+  const std::uint64_t ranks = count_of(*expert), tensor = megatron_number(job, "parallel.tensor", 1);
+  if (tensor < 2 || ranks % tensor) return;
+  const Given from = *expert;
+  job.erase("parallel.expert");
+  job.set_default("parallel.expert", std::to_string(ranks / tensor), from);
+}
+
 /// Only the kernel of Transformer Engine writes the gradient over the logits; the others copy these to f32.
 void megatron_finish_loss(Job& job) {
   const Given *fused = job.find("@megatron.fused_loss"), *kernel = job.find("@megatron.loss_kernel");
@@ -487,9 +505,9 @@ void megatron_finish_stages(Job& job) {
 
 }  // namespace
 
-void read_megatron(const Entries& entries, Job& job) {
-  job.framework = "megatron";
-  apply_rules({{kMegatron, kMegatronWithoutEffect}}, entries, job);
+RuleSet megatron_rules() { return {kMegatron, kMegatronWithoutEffect}; }
+
+void finish_megatron(Job& job) {
   // layers / (stages * virtual stages) layers are in one virtual stage.
   if (job.find("@megatron.layers_per_stage")) {
     const std::uint64_t layers = megatron_number(job, "model.num_hidden_layers", 0),
@@ -513,10 +531,17 @@ void read_megatron(const Entries& entries, Job& job) {
   megatron_finish_products(job);
   megatron_finish_sharding(job);
   megatron_finish_loss(job);
+  megatron_finish_experts(job);
   job.erase_if([](const std::string& key) { return key.starts_with("@megatron."); });
   job.set_default("train.precision", "fp32", "default of Megatron-LM");
   // The vocabulary is padded to 128 x tensor-parallel ranks.
   job.set_default("parallel.vocab_multiple", "128", "default of Megatron-LM");
+}
+
+void read_megatron(const Entries& entries, Job& job) {
+  job.framework = "megatron";
+  apply_rules({megatron_rules()}, entries, job);
+  finish_megatron(job);
 }
 
 }  // namespace trainhost::framework_files

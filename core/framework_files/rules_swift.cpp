@@ -1,15 +1,19 @@
-// Options of ms-swift (4.5): `swift sft`, `swift pt` and `swift rlhf` in a shell script. Its trainers are
-// those of transformers and TRL, so the job is one of transformers or, with --deepspeed, of DeepSpeed. Its
-// own defaults are those of its argument classes.
+// Options of ms-swift (4.5): `swift sft`, `swift pt` and `swift rlhf`, in a shell script or YAML. Its
+// trainers are those of transformers and TRL, so the job is one of transformers or, with --deepspeed, of
+// DeepSpeed. Its own defaults are those of its argument classes.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
 #include "core/framework_files/rules.hpp"
+#include "core/model/model_names.hpp"
 
 namespace trainhost::framework_files {
 namespace {
 
 using runfile::Entry;
+using runfile::Value;
 
 constexpr const char* kSource = "default of ms-swift";
 
@@ -62,8 +66,11 @@ void swift_fsdp(Job& job, const Entry& e) {
   job.set("@sharded", "true", e);
 }
 
+/// '{"use_reentrant": false}': its words, of a script or of a file.
 void swift_checkpoints(Job& job, const Entry& e) {
-  const std::string text = text_of(e);
+  std::string text;
+  for (const Value& v : e.value.items) text += v.text;
+  if (text.empty()) text = text_of(e);
   const std::size_t key = text.find("use_reentrant");
   if (key == text.npos) return;
   job.set("plan.checkpoint_reentrant", text.find("true", key) != text.npos ? "true" : "false", e);
@@ -84,10 +91,12 @@ constexpr Rule kSwift[] = {
     {"train_type", Use::kCustom, "lora.rank", "", swift_tuner},
     {"sft_type", Use::kCustom, "lora.rank", "", swift_tuner},
     {"torch_dtype", Use::kCustom, "train.precision", "", swift_type},
-    {"bf16", Use::kNoEffect},  // follows from torch_dtype
-    {"fp16", Use::kNoEffect},
+    {"bf16", Use::kChoice, "@bf16", "true=true|false=false"},
+    {"fp16", Use::kChoice, "@fp16", "true=true|false=false"},
     {"gradient_checkpointing", Use::kCustom, "train.recompute", "", swift_checkpointing},
     {"gradient_checkpointing_kwargs", Use::kCustom, "plan.checkpoint_reentrant", "", swift_checkpoints},
+    {"gradient_checkpointing_kwargs.use_reentrant", Use::kChoice, "plan.checkpoint_reentrant",
+     "true=true|false=false"},
     {"lora_rank", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
     {"lora_dropout", Use::kCopy, "lora.dropout"},
@@ -152,19 +161,35 @@ constexpr const char* kSwiftWithoutEffect =
     "steps_per_generation stop_words stopping_strategy stream streaming strict swanlab_* system task_* "
     "temperature template template_backend to_cached_dataset tool* top_* train_dataloader_shuffle "
     "truncation_strategy undesirable_weight use_chat_template use_flash_ckpt use_gym_env use_hf use_rslora "
-    "val_dataset* vera_* vit_* vllm_* warmup_ratio beta";
+    "val_dataset* vera_* vit_* vllm_* warmup_ratio beta ENV.*";
 
-/// The type of the checkpoint (torch_dtype) decides the mixed precision: f16 and f32 train in f16.
+/// The type of the checkpoint (torch_dtype) decides the mixed precision that --bf16 and --fp16 leave open:
+/// f16 and f32 train in f16. With neither, the run has the type of the weights.
 void swift_types(Job& job, bool adapters) {
-  const Given* given = job.find("@type");
+  const Given *given = job.find("@type"), *bf16 = job.find("@bf16"), *fp16 = job.find("@fp16");
   const Given from = given ? *given : Given{"bfloat16", kSource, {}, true};
   const std::string type = from.value == "bfloat16" ? "bf16" : "fp16",
                     loaded = from.value == "float32" ? "fp32" : type;
-  job.set_default("train.precision", type, from);
+  bool narrow = bf16 ? bf16->value == "true" : type == "bf16";
+  const bool half = fp16 ? fp16->value == "true" : type == "fp16";
+  if (narrow && half) {
+    // transformers refuses both. Without torch_dtype the type of the checkpoint is only assumed.
+    const Given& flag = fp16 ? *fp16 : *bf16;
+    if (given || bf16)
+      throw usage_error(
+          fmt::format("{} = true beside {} = {}: transformers refuses bf16 and fp16 together", flag.key,
+                      fp16 && bf16 ? bf16->key : from.key, fp16 && bf16 ? bf16->value : from.value),
+          fp16 ? "add --bf16 false, or remove --fp16" : "add --fp16 false, or remove --bf16", flag.where);
+    narrow = false;
+  }
+  const Given precision = fp16 && half ? *fp16 : bf16 ? *bf16 : fp16 ? *fp16 : from;
+  job.set_default("train.precision", half ? "fp16" : narrow ? "bf16" : loaded, precision);
   if (adapters) {
     job.set_default("lora.base", loaded, from);
     // Embedding, norms and head of a quantized model stay as they are loaded.
-    if (const std::string& base = job.find("lora.base")->value; base == "nf4" || base == "int8")
+    const Given* named = job.find(kModel);
+    if (const std::string& base = job.find("lora.base")->value;
+        base == "nf4" || base == "int8" || (named && is_stored_in_nf4(named->value)))
       job.set_default("plan.master", "none", kSource);
   } else {
     for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
@@ -174,6 +199,8 @@ void swift_types(Job& job, bool adapters) {
 }
 
 }  // namespace
+
+RuleSet swift_without_effect() { return {{}, kSwiftWithoutEffect}; }
 
 void read_swift(const Entries& entries, Job& job) {
   job.framework = "transformers";
@@ -215,7 +242,7 @@ void read_swift(const Entries& entries, Job& job) {
   const bool many = ranks > 1 && !job.find("parallel.zero") && !job.find("@deepspeed_file");
   job.set_default("plan.checkpoint_reentrant", many ? "false" : "true", kSource);
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
-  for (const char* key : {"@tuner", "@type", "@deepspeed"}) job.erase(key);
+  for (const char* key : {"@tuner", "@type", "@bf16", "@fp16", "@deepspeed"}) job.erase(key);
 }
 
 }  // namespace trainhost::framework_files

@@ -317,11 +317,8 @@ BOOST_AUTO_TEST_CASE(paged_moments_are_left_out_where_the_replay_can) {
 }
 
 BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
-  BOOST_TEST(
-      error_of("t.sh",
-               "megatron sft --model Qwen/Qwen3-8B --tuner_type lora --per_device_train_batch_size 1\n")
-          .starts_with(
-              "t.sh:1: this script starts Megatron of ms-swift, whose options --from does not know"));
+  BOOST_TEST(error_of("t.sh", "deepspeed --module openrlhf.cli.train_sft --pretrain m --max_len 8\n")
+                 .starts_with("t.sh:1: this script starts OpenRLHF, whose options --from does not know"));
   BOOST_TEST(error_of("t.sh", "accelerate launch --num_processes 2 src/train.py jobs/sft.yaml\n") ==
              "t.sh:1: this script has no options of a training run, but names files that may have them (give "
              "those: --from jobs/sft.yaml)");

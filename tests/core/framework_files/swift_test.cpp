@@ -121,8 +121,134 @@ BOOST_AUTO_TEST_CASE(quantized_models_and_preferences_are_read) {
       value(settings("t.sh", "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512\n"), "plan.method") == "");
   BOOST_TEST(value(settings("t.sh", "torchrun swift/cli/rlhf.py " + job.substr(11) + "\n"), "plan.method") ==
              "dpo");
+  // The name of a model that is stored in 4 bits.
+  s = settings("t.sh", "swift sft --model Qwen/Qwen2.5-7B-Instruct-AWQ --max_length 512\n");
+  BOOST_TEST(value(s, "lora.base") == "nf4");
+  BOOST_TEST(value(s, "plan.master") == "none");
   // A path is a file of DeepSpeed.
   BOOST_TEST(error_of("t.sh", job + "--deepspeed ds/none.json\n").find("no such file") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(bf16_and_fp16_win_over_the_type_of_the_model) {
+  const std::string job = "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512 --tuner_type full ";
+  const auto precision = [&](const std::string& options) {
+    return value(settings("t.sh", job + options + "\n"), "train.precision");
+  };
+  BOOST_TEST(precision("--bf16 true") == "bf16");
+  BOOST_TEST(precision("--torch_dtype float32 --bf16 true --fp16 false") == "bf16");
+  BOOST_TEST(precision("--torch_dtype float32 --fp16 false") == "fp32");
+  BOOST_TEST(precision("--torch_dtype float16 --fp16 true") == "fp16");
+  // Without torch_dtype the checkpoint may be in f16.
+  BOOST_TEST(precision("--fp16 true") == "fp16");
+  BOOST_TEST(precision("--bf16 false --fp16 true") == "fp16");
+  // No autocast: the type of the weights, which are in bf16.
+  BOOST_TEST(precision("--bf16 false") == "bf16");
+  BOOST_TEST(value(settings("t.sh", job + "--torch_dtype float32 --bf16 true --fp16 false\n"),
+                   "plan.weights") == "fp32");
+  for (const char* options :
+       {"--bf16 true --fp16 true", "--torch_dtype float32 --bf16 true", "--torch_dtype bfloat16 --fp16 true"})
+    BOOST_TEST(
+        error_of("t.sh", job + options + "\n").find("refuses bf16 and fp16 together") != std::string::npos,
+        options);
+  BOOST_TEST(error_of("t.sh", job + "--bf16 maybe\n").find("one of true, false") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(arguments_in_json_keep_their_spaces) {
+  const std::string job = "NPROC_PER_NODE=2 swift sft --model Qwen/Qwen2.5-0.5B --max_length 512 ";
+  const auto reentrant = [&](const std::string& options) {
+    return value(settings("t.sh", job + options + "\n"), "plan.checkpoint_reentrant");
+  };
+  BOOST_TEST(reentrant("--gradient_checkpointing_kwargs '{\"use_reentrant\": true}'") == "true");
+  BOOST_TEST(reentrant("--gradient_checkpointing_kwargs '{\"use_reentrant\":true}'") == "true");
+  BOOST_TEST(reentrant("--gradient_checkpointing_kwargs '{\"use_reentrant\": false}'") == "false");
+}
+
+BOOST_AUTO_TEST_CASE(a_file_of_its_options_is_read) {
+  const std::string job = "model: Qwen/Qwen2.5-0.5B\ntuner_type: lora\nmax_length: 512\nlora_rank: 16\n";
+  const auto s = settings("a.yaml", job + "deepspeed: zero2\n", {{"parallel.data", "2", ""}});
+  BOOST_TEST(value(s, "plan.framework") == "deepspeed");
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(s, "lora.rank") == "16");
+  BOOST_TEST(value(s, "lora.targets") == "all-linear");
+  BOOST_TEST((fate("a.yaml", job + "ENV:\n  MAX_PIXELS: '1003520'\n", "ENV.MAX_PIXELS").first ==
+              KeyUse::kWithoutEffect));
+}
+
+BOOST_AUTO_TEST_CASE(options_of_commands_that_do_not_train_are_left_out) {
+  const auto s = settings("t.sh",
+                          "swift rollout --model Qwen/Qwen2.5-7B --max_length 64 &\n"
+                          "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512\n"
+                          "swift export --adapters x --model Qwen/Qwen2.5-1.5B\n");
+  BOOST_TEST(value(s, "model.preset") == "qwen2.5-0.5b");
+  BOOST_TEST(value(s, "data.seq_len") == "512");
+}
+
+BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_defaults) {
+  const std::string job = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B --max_length 4096 ";
+  auto s = settings("t.sh", job + "\n");
+  for (const auto& [key, expected] : Settings{{"plan.framework", "megatron"},
+                                              {"model.preset", "qwen2.5-7b"},
+                                              {"parallel.data", "8"},
+                                              {"train.micro_batch", "1"},
+                                              {"train.grad_accum", "2"},
+                                              {"train.recompute", "selective"},
+                                              {"parallel.zero", "1"},
+                                              {"plan.attention", "flash"},
+                                              {"plan.cross_entropy", "plain"},
+                                              {"train.precision", "bf16"},
+                                              {"lora.rank", ""}})
+    BOOST_TEST(value(s, key) == expected, key << " = " << value(s, key));
+  s = settings("t.sh", job +
+                           "--tuner_type lora --tensor_model_parallel_size 4 --sequence_parallel true "
+                           "--recompute_granularity full --recompute_method uniform --recompute_num_layers 2 "
+                           "--cross_entropy_loss_fusion true --cross_entropy_fusion_impl te "
+                           "--attention_backend flash_3 --micro_batch_size 2 --global_batch_size 32\n");
+  for (const auto& [key, expected] : Settings{{"parallel.tensor", "4"},
+                                              {"parallel.sequence", "true"},
+                                              {"parallel.data", "2"},
+                                              {"train.recompute", "full"},
+                                              {"train.recompute_every", "2"},
+                                              {"train.grad_accum", "8"},
+                                              {"plan.cross_entropy", "in-place"},
+                                              {"plan.attention", "flash"},
+                                              {"lora.rank", "8"},
+                                              {"lora.alpha", "32"},
+                                              {"lora.base", "bf16"},
+                                              {"lora.targets", "all-linear"}})
+    BOOST_TEST(value(s, key).starts_with(expected), key << " = " << value(s, key));
+  BOOST_TEST((fate("t.sh", job + "--dataset a b --no_save_optim true\n", "no_save_optim").first ==
+              KeyUse::kWithoutEffect));
+  BOOST_TEST((fate("t.sh", job + "--split_dataset_ratio 0.01\n", "split_dataset_ratio").first ==
+              KeyUse::kWithoutEffect));
+  BOOST_TEST((fate("t.sh", job + "--recompute_granularty full\n", "recompute_granularty").second ==
+              "did you mean recompute_granularity?"));
+  // Muon has no distributed optimizer; types of a model are those of its main weights.
+  BOOST_TEST(value(settings("t.sh", job + "--optimizer muon\n"), "parallel.zero") == "0");
+  BOOST_TEST(value(settings("t.sh", job + "--torch_dtype float16\n"), "train.precision") == "fp16");
+  BOOST_TEST(value(settings("t.sh", job + "--target_modules linear_qkv linear_fc2 --tuner_type lora\n"),
+                   "lora.targets") == "[\"q_proj\", \"k_proj\", \"v_proj\", \"down_proj\"]");
+  // Experts have no tensor parallelism of their own by default.
+  s = settings("t.sh", job + "--tensor_model_parallel_size 2 --expert_model_parallel_size 8\n");
+  BOOST_TEST(value(s, "parallel.expert") == "4");
+  s = settings("t.sh", job +
+                           "--tensor_model_parallel_size 2 --expert_model_parallel_size 4 "
+                           "--expert_tensor_parallel_size 2\n");
+  BOOST_TEST(value(s, "parallel.expert") == "4");
+  const std::string preferences = "NPROC_PER_NODE=8 megatron rlhf --model Qwen/Qwen2.5-7B --max_length 64\n";
+  BOOST_TEST((fate("t.sh", preferences, "megatron rlhf").first == KeyUse::kNotModelled));
+  // The same options in a file.
+  s = settings("a.yaml",
+               "model: Qwen/Qwen2.5-7B\ntuner_type: lora\nmax_length: 2048\ntensor_model_parallel_size: 2\n"
+               "recompute_granularity: full\n",
+               {{"parallel.data", "2", ""}});
+  BOOST_TEST(value(s, "plan.framework") == "megatron");
+  BOOST_TEST(value(s, "parallel.tensor") == "2");
+  for (const auto& [options, expected] : Settings{{"--tuner_type dora", "full, lora or lora_llm"},
+                                                  {"--torch_dtype int8", "bfloat16, float16 or float32"},
+                                                  {"--attention_backend sdpa", "flash, fused, unfused"},
+                                                  {"--optimizer lamb", "adam, sgd, muon"},
+                                                  {"--recompute_granularity some", "one of full, selective"}})
+    BOOST_TEST(error_of("t.sh", job + options + "\n").find(expected) != std::string::npos, options);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
