@@ -58,10 +58,10 @@ class Finish {
     // First the command line, then a config.json, then the name in a file, then fields of the model in a file
     // (Megatron-LM).
     const Given *named = job_.find(kModel), *config = job_.find(kConfigFile);
-    const bool option = job_.find("model.preset") || job_.find("model.config");
+    const bool option = job_.options.contains("model.preset") || job_.options.contains("model.config");
     if (option || config)
-      job_.erase_if([](const std::string& key) {  // fields of the model in the files do not count
-        return key.starts_with("model.") && key != "model.preset" && key != "model.config";
+      job_.erase_if([&](const std::string& key) {  // the model of the files does not count
+        return key.starts_with("model.") && !job_.options.contains(key);
       });
     if (option) {
       if (const Given* preset = job_.find("model.preset")) set_stored_type(*preset);
@@ -75,7 +75,7 @@ class Finish {
           fmt::format("{} describes a model that run files have no fields for", other->key),
           "add --model=config.json with the model's file, or --model=PRESET of `trainhost models`",
           other->where);
-    } else if (job_.find("model.hidden_size")) {
+    } else if (job_.find("model.hidden_size") || job_.find("model.config")) {
       if (!job_.find("model.vocab_size"))
         ask("no file gives the size of the vocabulary, which the tokenizer decides",
             "add it, for example --set model.vocab_size=128256");

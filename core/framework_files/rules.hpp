@@ -99,6 +99,9 @@ void read_megatron(const Entries& entries, Job& job);
 /// Arguments of Megatron-LM, and what they mean together after they were applied.
 RuleSet megatron_rules();
 void finish_megatron(Job& job);
+/// The model of those arguments: its fields, the text of a config.json with the vocabulary beside it, or
+/// kOtherModel.
+void finish_megatron_model(Job& job);
 void read_litgpt(const Entries& entries, Job& job);
 
 }  // namespace trainhost::framework_files

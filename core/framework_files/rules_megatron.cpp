@@ -1,5 +1,5 @@
 // Arguments of Megatron-LM (core 0.9 to 0.16), by its argument parser and the configuration classes that it
-// reads. A model with SwiGLU becomes the fields of a Llama; for any other, --model gives a config.json. Most
+// reads. The model that they describe: rules_megatron_model.cpp. Most
 // arguments mean something only beside others, so rules note them below "@megatron." and the functions at the
 // end combine them.
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ void megatron_exchange(Job& job, const Entry& e) {
 void megatron_other_model(Job& job, const Entry& e) {
   if (e.value.kind == runfile::Value::Kind::kBool && !e.value.boolean) return;
   if (!job.find(kOtherModel)) job.set(kOtherModel, e.key, e);
-  job.not_modelled = "another model than a Llama: give it by --model=config.json";
+  job.not_modelled = "a model that arguments do not describe here: give it by --model=config.json";
 }
 
 /// Recipes of Transformer Engine; a custom one is a Python function.
@@ -153,9 +153,21 @@ constexpr Rule kMegatron[] = {
     {"nproc-per-node", Use::kCopy, kPerNode},
     {"nnodes", Use::kCopy, kNodes},
     {"nodes", Use::kCopy, kNodes},
-    // Other models than a Llama.
-    {"num-experts", Use::kCustom, "", "", megatron_other_model},
-    {"multi-latent-attention", Use::kCustom, "", "", megatron_other_model},
+    // Models with experts, and latent attention: rules_megatron_model.cpp.
+    {"num-experts", Use::kCopy, "@megatron.experts"},
+    {"moe-router-topk", Use::kCopy, "@megatron.experts_per_token"},
+    {"moe-ffn-hidden-size", Use::kCopy, "@megatron.expert_width"},
+    {"moe-shared-expert-intermediate-size", Use::kCopy, "@megatron.shared_width"},
+    {"moe-shared-expert-gate", Use::kWhenTrue, "@megatron.shared_gate", "true"},
+    {"moe-layer-freq", Use::kCopy, "@megatron.sparse_layers"},
+    {"moe-router-enable-expert-bias", Use::kWhenTrue, "@megatron.expert_bias", "true"},
+    {"multi-latent-attention", Use::kWhenTrue, "@megatron.latent", "true"},
+    {"q-lora-rank", Use::kCopy, "@megatron.q_lora_rank"},
+    {"kv-lora-rank", Use::kCopy, "@megatron.kv_lora_rank"},
+    {"qk-head-dim", Use::kCopy, "@megatron.qk_head_dim"},
+    {"qk-pos-emb-head-dim", Use::kCopy, "@megatron.rope_head_dim"},
+    {"v-head-dim", Use::kCopy, "@megatron.v_head_dim"},
+    // Other models.
     {"hybrid-override-pattern", Use::kCustom, "", "", megatron_other_model},
     {"hybrid-layer-pattern", Use::kCustom, "", "", megatron_other_model},
     {"heterogeneous-layers-config-path", Use::kCustom, "", "", megatron_other_model},
@@ -200,7 +212,8 @@ constexpr Rule kMegatron[] = {
     {"hidden-dropout", Use::kNeedsMore, "", "masks of dropout are kept"},
     {"transformer-impl", Use::kChoice, "@megatron.local",
      "local=true|transformer_engine=|inference_optimized="},
-    {"position-embedding-type", Use::kNotModelled, "rope|yarn|mrope|none", "a table of position embeddings"},
+    {"position-embedding-type", Use::kCopy, "@megatron.positions"},
+    {"use-rotary-position-embeddings", Use::kWhenTrue, "@megatron.rotary", "true"},
     // The only way in which weights in MXFP8 are gathered.
     {"reuse-grad-buf-for-mxfp8-param-ag", Use::kWhenTrue, "@megatron.reused_buffer", "true"},
     {"linear-attention-freq", Use::kNotModelled, "", "layers of another kind"},
@@ -313,7 +326,7 @@ constexpr const char* kMegatronWithoutEffect =
     "gpu-sniff-test-interval gradient-accumulation-fusion grpo-* head-lr-mult "
     "hetereogenous-dist-checkpoint high-priority-a2a-comm-stream high-priority-stream-groups "
     "hybrid-attention-ratio hybrid-mlp-ratio hysteresis ict-* img-h img-w indexer-* inference-* init-* "
-    "initial-loss-scale inprocess-* iter-per-epoch iterations-to-skip kv-lora-rank langrl-* "
+    "initial-loss-scale inprocess-* iter-per-epoch iterations-to-skip langrl-* "
     "layernorm-epsilon layernorm-zero-centered-gamma lazy-mpu-init legacy-tokenizer lion-beta1 "
     "lion-beta2 load load-main-params-from-ckpt load-model-opt-format local-rank log-* log-dir log_dir "
     "logging-* logits-* loss-scale loss-scale-window lr* mamba-* manual-gc* mask-* "
@@ -331,8 +344,8 @@ constexpr const char* kMegatronWithoutEffect =
     "override-ckpt-iteration override-opt-param-scheduler override-opt_param-scheduler pad-vocab-size "
     "patch-dim per-dataset-sequences-path per-split-data-args-path persist-layer-norm "
     "persistent-save-interval phase-transition-iterations pipeline-model-parallel-comm-backend "
-    "pretrained-checkpoint profile* pytorch-profiler-* q-lora-rank qk-clip* qk-head-dim qk-l2-norm "
-    "qk-pos-emb-head-dim query-* quick-geglu rdzv* record-memory-history record-shapes redirects "
+    "pretrained-checkpoint profile* pytorch-profiler-* qk-clip* qk-l2-norm "
+    "query-* quick-geglu rdzv* record-memory-history record-shapes redirects "
     "refit-method relative-attention-max-distance relative-attention-num-buckets "
     "renormalize-blend-weights replication* rerun-mode reset-attention-mask reset-position-ids result-* "
     "retriever-* rl-* role rope-* rotary-* run-workload-inspector-server runtime-time-unit s3-* "
@@ -346,64 +359,15 @@ constexpr const char* kMegatronWithoutEffect =
     "use-gloo-process-groups use-grouped-gemm-for-* use-legacy-models use-legacy-static-engine "
     "use-mamba-mem-eff-path use-mcore-models use-mup use-nsys-profiler use-one-sent-docs "
     "use-persistent-ckpt-worker use-pytorch-profiler use-ring-exchange-p2p use-rope-scaling "
-    "use-rotary-position-embeddings use-same-sampling-seed-across-dp-ranks use-sharp "
+    "use-same-sampling-seed-across-dp-ranks use-sharp "
     "use-te-activation-func use-te-rng-tracker use-tokenizer-model-from-checkpoint-args "
-    "use-torch-optimizer-for-cpu-offload use-tp-pp-dp-mapping v-head-dim valid-data-path "
+    "use-torch-optimizer-for-cpu-offload use-tp-pp-dp-mapping valid-data-path "
     "validation-set-names variable-seq-lengths verify-integrity vocab-extra-ids vocab-file wandb-* "
     "warmup wd-incr-steps weight-decay* wsd-decay-steps yarn-*";
 
 std::uint64_t megatron_number(const Job& job, const char* key, std::uint64_t otherwise) {
   const Given* given = job.find(key);
   return given ? count_of(*given) : otherwise;
-}
-
-/// Megatron's own default: 4 x hidden, or two thirds of it with SwiGLU, a multiple of 64.
-void megatron_finish_mlp(Job& job) {
-  const Given* hidden = job.find("model.hidden_size");
-  if (!hidden) return;
-  job.set_default("model.intermediate_size", std::to_string(count_of(*hidden) * 8 / 3 / 64 * 64),
-                  "default of Megatron-LM");
-}
-
-/// The tokenizer decides the vocabulary; NullTokenizer adds the end of a document to --vocab-size.
-void megatron_finish_vocabulary(Job& job) {
-  const Given *padded = job.find("@megatron.padded_vocab"), *tokenizer = job.find("@megatron.tokenizer"),
-              *vocab = job.find("model.vocab_size");
-  if (!padded && !(vocab && tokenizer && tokenizer->value == "NullTokenizer")) return;
-  Given size = padded ? *padded : *vocab;
-  if (!padded) size.value = std::to_string(checked_add(count_of(size), 1));
-  job.erase("model.vocab_size");
-  job.set_default("model.vocab_size", size.value, size);
-}
-
-void megatron_finish_heads(Job& job) {
-  // --num-query-groups counts only with --group-query-attention, and is 1 without a value.
-  const Given *grouped = job.find("@megatron.grouped"), *groups = job.find("@megatron.query_groups");
-  const Given* heads = job.find("model.num_attention_heads");
-  if (grouped)
-    job.set_default("model.num_key_value_heads", groups ? groups->value : "1", groups ? *groups : *grouped);
-  else if (heads)
-    job.set_default("model.num_key_value_heads", heads->value, "without --group-query-attention");
-}
-
-/// The model of the arguments: fields of a Llama, or none.
-void megatron_finish_model(Job& job) {
-  if (job.find("@megatron.swiglu") && !job.find(kOtherModel) && job.find("model.num_hidden_layers")) {
-    // The family with these norms or biases: Qwen3 normalises q and k, Qwen2 has biases of q, k and v.
-    const char* type = job.find("@megatron.qk_norm")    ? "qwen3"
-                       : job.find("@megatron.qkv_bias") ? "qwen2"
-                                                        : "llama";
-    job.set_default("model.model_type", type, "because of --swiglu");
-    job.set_default("model.tie_word_embeddings", "true", "default of Megatron-LM");
-    megatron_finish_vocabulary(job);
-    if (!job.find("@megatron.no_bias") && !job.find("@megatron.qkv_bias") && !job.find("@megatron.qk_norm"))
-      for (const char* key : {"model.attention_bias", "model.mlp_bias"})
-        job.set_default(key, "true", "without --disable-bias-linear");
-    megatron_finish_heads(job);
-    megatron_finish_mlp(job);
-  } else {
-    job.erase_if([](const std::string& key) { return key.starts_with("model."); });
-  }
 }
 
 /// Gradients of bf16 are f32 unless --grad-reduce-in-bf16 is given, those of fp16 if the option for it is
@@ -526,7 +490,7 @@ void finish_megatron(Job& job) {
                     std::to_string(megatron_number(job, "@megatron.recompute_layers", 1)),
                     "because of --recompute-num-layers");
   megatron_finish_stages(job);
-  megatron_finish_model(job);
+  finish_megatron_model(job);
   megatron_finish_types(job);
   megatron_finish_products(job);
   megatron_finish_sharding(job);

@@ -8,6 +8,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/plural.hpp"
+#include "core/runfile/paths.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::runfile {
@@ -37,7 +38,9 @@ void validate_model(const Settings& s) {
   validate_exclusive(s, "model.path", "model.weights", "the folder contains the weights");
   for (const std::string& field : inline_fields(s)) {
     validate_exclusive(s, "model.path", "model." + field, "its config.json defines all fields");
-    validate_exclusive(s, "model.config", "model." + field, "the config file defines all fields");
+    // The text of a config.json may leave the vocabulary open.
+    if (field != "vocab_size" || !s.given("model.config") || !is_config_text(s.text("model.config")))
+      validate_exclusive(s, "model.config", "model." + field, "the config file defines all fields");
     validate_exclusive(s, "model.preset", "model." + field, "the preset defines all fields");
   }
 }

@@ -28,6 +28,9 @@ std::vector<std::filesystem::path> expand_files(const std::string& text, const s
 std::filesystem::path weights_file(const std::filesystem::path& path, const Where& where,
                                    const std::string& what = "model.weights");
 
+/// True if a value of model.config is the text of a config.json, which begins with "{", and no path.
+inline bool is_config_text(const std::string& value) { return value.starts_with('{'); }
+
 /// True if `text` looks like "Qwen/Qwen2.5-7B", the name of a model on the Hugging Face Hub, and no such
 /// folder is below `base`.
 bool is_hub_name(const std::string& text, const std::filesystem::path& base);

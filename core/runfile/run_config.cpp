@@ -38,7 +38,17 @@ bool is_of_framework(const Settings& s) {
 }
 
 ModelSpec model_from_config_file(const Settings& s, const fs::path& base) {
-  const std::string text = s.text("model.config");
+  std::string text = s.text("model.config");
+  if (is_config_text(text)) {
+    // Files of other frameworks describe models without the vocabulary, which the tokenizer decides.
+    if (s.given("model.vocab_size"))
+      text.insert(1, fmt::format("\"vocab_size\": {}, ", s.integer("model.vocab_size")));
+    ModelSpec m = parse_model_config(text, "model.config", is_of_framework(s));
+    // Of a file of another framework, whose name says more.
+    if (const Where& where = s.where("model.config"); where.line)
+      m.name = fs::path(where.file).stem().string();
+    return m;
+  }
   fs::path path = resolve_path(text, base);
   std::error_code ec;
   if (fs::is_directory(path, ec)) path /= "config.json";
@@ -112,9 +122,11 @@ void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
     set_model_folder(s, base, c);
   } else if (s.given("model.config")) {
     c.model = model_from_config_file(s, base);
-    const fs::path config = resolve_path(s.text("model.config"), base);
-    std::error_code ec;
-    c.model_folder = fs::is_directory(config, ec) ? config : config.parent_path();
+    if (const std::string text = s.text("model.config"); !is_config_text(text)) {
+      const fs::path config = resolve_path(text, base);
+      std::error_code ec;
+      c.model_folder = fs::is_directory(config, ec) ? config : config.parent_path();
+    }
   } else if (s.given("model.preset")) {
     c.model = *find_preset(s.text("model.preset"));
   } else if (!fields.empty()) {

@@ -23,7 +23,7 @@ constexpr double kMany = 1e12, kBig = 2147483647, kTiny = 1e-300, kBelowOne = 1 
 // clang-format off
 constexpr Key kKeys[] = {
     {"model.path", Type::kPath, "", 0, 0, "", "\"SmolLM-135M\"", "Hugging Face folder of a model: config.json, weights in safetensors, tokenizer; training goes on from its weights, with the defaults of fine-tuning"},
-    {"model.config", Type::kPath, "", 0, 0, "", "\"config.json\"", "path of a Hugging Face config.json; alternatives: preset, or the fields below"},
+    {"model.config", Type::kPath, "", 0, 0, "", "\"config.json\"", "path of a Hugging Face config.json, or its text; alternatives: preset, or the fields below"},
     {"model.preset", Type::kText, "", 0, 0, "", "\"llama-3-8b\"", "name of a built-in model; `trainhost models` lists them"},
     {"model.weights", Type::kPath, "", 0, 0, "", "\"model.safetensors\"", "initial weights, a safetensors file or index; default: random weights from train.seed"},
     {"model.adapter", Type::kPath, "", 0, 0, "", "\"runs/SmolLM-135M/adapter\"", "PEFT folder of an adapter that is trained further: adapter_config.json and adapter_model.safetensors; it defines rank, alpha and targets of [lora]; without another key of the model, that of its base_model_name_or_path"},

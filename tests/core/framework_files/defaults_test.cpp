@@ -369,10 +369,10 @@ BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
   BOOST_TEST(value(s, "model.vocab_size") == "1001");  // and the end of a document
   s = settings("m.sh", model + "  --tokenizer-type NullTokenizer --padded-vocab-size 2048\"\n");
   BOOST_TEST(value(s, "model.vocab_size") == "2048");
-  // Experts are no fields of a run file, and the tokenizer decides the vocabulary.
-  BOOST_TEST(
-      error_of("m.sh", model + "  --num-experts 8\"\n")
-          .starts_with("m.sh:1: num-experts describes a model that run files have no fields for (add"));
+  // Layers of state spaces are no fields of a run file, and the tokenizer decides the vocabulary.
+  BOOST_TEST(error_of("m.sh", model + "  --hybrid-layer-pattern M*\"\n")
+                 .starts_with("m.sh:1: hybrid-layer-pattern describes a model that run files have no fields "
+                              "for (add"));
   BOOST_TEST(error_of("m.args", "--num-layers 2 --swiglu --hidden-size 64 --num-attention-heads 2\n")
                  .find("no file gives the size of the vocabulary") != std::string::npos);
 }

@@ -1,0 +1,95 @@
+// Models that arguments of Megatron-LM describe: which config.json they mean, and what is asked for.
+#include <boost/test/unit_test.hpp>
+
+#include "core/model/tensors.hpp"
+#include "core/runfile/run_config.hpp"
+#include "tests/core/framework_files/settings_of.hpp"
+
+using namespace trainhost;
+using namespace trainhost::testing;
+using runfile::KeyUse;
+
+namespace {
+
+constexpr const char* kCommon =
+    "--micro-batch-size 1 --seq-length 4096 --bf16 --normalization RMSNorm --swiglu --disable-bias-linear "
+    "--untie-embeddings-and-output-weights --position-embedding-type rope --max-position-embeddings 4096 ";
+
+/// The text of the config.json that the arguments mean; "" without one.
+std::string config_of(const std::string& arguments) {
+  return value(settings("t.sh", kCommon + arguments + "\n"), "model.config");
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(megatron_model)
+
+BOOST_AUTO_TEST_CASE(experts_are_those_of_the_family_with_the_same_tensors) {
+  const std::string sizes =
+      "--num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 1000 "
+      "--group-query-attention --num-query-groups 2 --num-experts 8 ";
+  BOOST_TEST(config_of(sizes).find("\"model_type\": \"mixtral\"") != std::string::npos, config_of(sizes));
+  BOOST_TEST(config_of(sizes).find("\"num_local_experts\": 8, \"num_experts_per_tok\": 2, "
+                                   "\"intermediate_size\": 1024") != std::string::npos);
+  BOOST_TEST(config_of(sizes).find("\"num_key_value_heads\": 2") != std::string::npos);
+  const std::string narrow = sizes + "--moe-ffn-hidden-size 256 --moe-router-topk 4 ";
+  const auto type = [&](const std::string& more) {
+    const std::string config = config_of(narrow + more);
+    const std::size_t at = config.find("\"model_type\": \"");
+    return at == config.npos ? config : config.substr(at + 15, config.find('"', at + 15) - at - 15);
+  };
+  BOOST_TEST(type("--qk-layernorm") == "qwen3_moe");
+  BOOST_TEST(type("") == "mixtral");
+  BOOST_TEST(type("--moe-shared-expert-intermediate-size 512") == "deepseek");
+  BOOST_TEST(type("--moe-shared-expert-intermediate-size 500 --moe-shared-expert-gate --add-qkv-bias") ==
+             "qwen2_moe");
+  BOOST_TEST(type("--moe-layer-freq '([0]*1+[1]*3)'") == "deepseek");
+  const std::string latent =
+      "--multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim "
+      "128 --qk-layernorm --moe-shared-expert-intermediate-size 512 ";
+  BOOST_TEST(type(latent) == "deepseek_v3");
+  BOOST_TEST(config_of(narrow + latent + "--moe-layer-freq '([0]+[1]*3)' --q-lora-rank 1536")
+                 .find("\"n_shared_experts\": 2, \"first_k_dense_replace\": 1, \"topk_method\": "
+                       "\"greedy\", \"q_lora_rank\": 1536") != std::string::npos);
+  // Layers in another order, and an MLP that is not gated, are described by no family.
+  for (const char* other : {"--moe-layer-freq 2", "--moe-layer-freq '([1]*3+[0]*1)'"})
+    BOOST_TEST(error_of("t.sh", kCommon + narrow + other + "\n").find("describes a model that run files") !=
+                   std::string::npos,
+               other);
+}
+
+BOOST_AUTO_TEST_CASE(an_mlp_of_two_matrices_is_that_of_gpt_2_or_with_rotary_embedding_of_starcoder2) {
+  const std::string sizes =
+      "--micro-batch-size 1 --seq-length 2048 --max-position-embeddings 2048 --bf16 --num-layers 2 "
+      "--hidden-size 512 --num-attention-heads 8 --vocab-size 1000 ";
+  const auto config = [&](const std::string& more) {
+    return value(settings("t.sh", sizes + more + "\n"), "model.config");
+  };
+  BOOST_TEST(config("").find("\"gpt2\"") != std::string::npos);
+  BOOST_TEST(config("").find("\"tie_word_embeddings\": true") != std::string::npos);
+  BOOST_TEST(config("").find("\"intermediate_size\": 2048") != std::string::npos);
+  BOOST_TEST(config("--position-embedding-type rope --group-query-attention --num-query-groups 4 "
+                    "--disable-bias-linear")
+                 .find("\"starcoder2\"") != std::string::npos);
+  BOOST_TEST(config("--use-rotary-position-embeddings").find("\"use_bias\": true") != std::string::npos);
+  // The text is read as a model, with the vocabulary beside it.
+  std::vector<runfile::Override> given = read_text("t.sh", sizes + "\n").settings;
+  const runfile::RunConfig c = runfile::load_run({}, given);
+  BOOST_TEST(c.model.vocab == 1000u);
+  BOOST_TEST(c.model.layers == 2u);
+  BOOST_TEST(c.model.name == "t");
+}
+
+BOOST_AUTO_TEST_CASE(the_vocabulary_of_such_a_model_is_asked_for_and_may_be_given) {
+  const std::string sizes =
+      "--num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --num-experts 8";
+  const std::string text = kCommon + sizes + "\n";
+  BOOST_TEST(error_of("t.sh", text).find("no file gives the size of the vocabulary") != std::string::npos);
+  const auto s = settings("t.sh", text, {{"model.vocab_size", "1000", ""}});
+  BOOST_TEST(value(s, "model.config") != "");
+  BOOST_TEST(value(s, "model.vocab_size") == "");  // the caller has it already
+  // A preset of the command line replaces it.
+  BOOST_TEST(value(settings("t.sh", text, {{"model.preset", "mixtral-8x7b", ""}}), "model.config") == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
