@@ -1,4 +1,5 @@
-// The Llama of torchtune, which is its Mistral too, and its Qwen 2 and 3 (main branch, commit bd2a0fc):
+// The Llama of torchtune, which is its Mistral too, and its Qwen 2 and 3 (main branch, commit bd2a0fc); what
+// Gemma and Phi-3 have of their own: decoder_torchtune_gemma.cpp. This file:
 // weights and forward pass of TransformerDecoder. Eager layers follow the Python code operator by operator;
 // compiled ones have a kernel between two products (fused.hpp), because torchtune compiles each layer alone.
 // The losses: torchtune_loss.cpp.
@@ -22,12 +23,15 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
       hidden_(a.hidden),
       vocab_(a.vocab),
       tied_(a.tied),
-      qwen_(a.family.starts_with("qwen")) {
+      qwen_(a.family.starts_with("qwen")),
+      gemma_(a.family.starts_with("gemma")),
+      gemma2_(a.family == "gemma2"),
+      phi3_(a.family == "phi3") {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
   embedding_ = weight(Fsdp::kRoot, {vocab_, hidden_}, "tok_embeddings");
   // RotaryPositionalEmbeddings: one table for all layers, with a row for each position up to max_seq_len,
   // which may be many times the length of the sequences. The builders of Qwen with adapters make one per
-  // layer. Qwen's table has each angle twice.
+  // layer, and so do those of Gemma and Phi-3. Qwen's table has each angle twice, and so has that of Phi-3.
   const std::int64_t half = a.layers.front().layer.attention.head_dim / 2;
   const std::int64_t positions = s_.positions ? s_.positions : sequence_;
   const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* name) {
@@ -35,16 +39,16 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
   };
   const auto add_angles = [&] {
     buffers_.push_back(buffer({half}, Element::kF32, "pos_embeddings", "inverse frequencies"));
-    angles_ = buffer(qwen_ ? Shape{positions, 4 * half} : Shape{positions, half, 2}, Element::kF32,
+    angles_ = buffer(qwen_ || phi3_ ? Shape{positions, 4 * half} : Shape{positions, half, 2}, Element::kF32,
                      "pos_embeddings", "cos and sin of every position");
     buffers_.push_back(angles_);
   };
-  const bool own_angles = qwen_ && s_.lora_rank;
+  const bool own_angles = (qwen_ || gemma_ || phi3_) && s_.lora_rank;
   for (const model::LayerRun& run : a.layers)
     for (std::uint32_t i = 0; i < run.count; ++i) {
       t_.layer = static_cast<std::int32_t>(layers_.size());
       add_layer(run.layer);
-      if (own_angles) add_angles();
+      if (own_angles) add_angles(), layers_.back().angles = angles_;
     }
   t_.layer = -1;
   final_norm_ = weight(Fsdp::kRoot, {hidden_}, "norm");
@@ -106,6 +110,11 @@ void TorchtuneDecoder::add_layer(const model::Layer& l) {
   }
   w.attention_norm = weight(t_.layer, {hidden_}, "sa_norm");
   w.mlp_norm = weight(t_.layer, {hidden_}, "mlp_norm");
+  w.window = a.window > 0;
+  if (gemma2_) {
+    w.attention_scale = weight(t_.layer, {hidden_}, "sa_scale");
+    w.mlp_scale = weight(t_.layer, {hidden_}, "mlp_scale");
+  }
   layers_.push_back(std::move(w));
 }
 
@@ -123,7 +132,7 @@ Tensor TorchtuneDecoder::loss() {
   {
     // The model's function keeps the output of the last layer until it returns.
     Tensor last = last_layer();
-    Tensor hidden = norm(last, final_norm_, "norm");
+    Tensor hidden = gemma_ ? last_norm(last) : norm(last, final_norm_, "norm");
     offload({}, 0);  // what the last norm saves takes their place
     // The model returns hidden states (skip_output_layer): the loss calls the head after its forward pass has
     // ended.
@@ -159,7 +168,7 @@ Tensor TorchtuneDecoder::last_layer() {
   Tensor x;
   {
     const ModuleScope scope(t_, "tok_embeddings");
-    x = embedding(t_, ids_, embedding_);
+    x = gemma_ ? embedded() : embedding(t_, ids_, embedding_);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);
@@ -220,10 +229,10 @@ Tensor TorchtuneDecoder::block(const Tensor& x, const Layer& w) {
   // TransformerSelfAttentionLayer.forward(): `h` is assigned again, `attended` and `out` exist until it
   // returns.
   Tensor h = norm(x, w.attention_norm, "sa_norm");
-  const Tensor attended = attention(h, w);
+  const Tensor attended = gemma2_ ? capped_attention(h, w) : attention(h, w);
   {
     const ModuleScope scope(t_, "attn");
-    h = add(t_, attended, x);
+    h = add(t_, w.attention_scale ? norm(attended, w.attention_scale, "sa_scale") : attended, x);
   }
   // self.mlp(self.mlp_norm(h)): the argument has no name and is freed when the MLP returns.
   const auto fed = [&] {
@@ -232,11 +241,12 @@ Tensor TorchtuneDecoder::block(const Tensor& x, const Layer& w) {
   };
   const Tensor out = fed();
   const ModuleScope scope(t_, "mlp");
-  return add(t_, h, out);
+  return add(t_, h, w.mlp_scale ? norm(out, w.mlp_scale, "mlp_scale") : out);
 }
 
 Tensor TorchtuneDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
+  if (gemma_) return gemma_norm(x, weight);
   // A compiled layer has one kernel that keeps x and 1/rms. The last norm is outside of the layers, so it is
   // eager: f32, with a sum of separate operators.
   if (s_.compiles_layers && t_.layer >= 0) return rms_norm(t_, x, weight);
@@ -279,7 +289,7 @@ Tensor TorchtuneDecoder::rotated(const Tensor& x, const Layer& w) {
   const ModuleScope scope(t_, "attn.pos_embeddings");
   const std::int64_t half = w.head_dim / 2;
   // cache[input_pos] copies a row for each token of packed rows; without positions it is a view of the table.
-  Tensor table = angles_;
+  Tensor table = angles_of(w);
   if (s_.packed) table = t_.make({batch_, sequence_, half, 2}, Element::kF32, "cos and sin of the tokens");
   const Shape& s = x->shape;
   const Tensor wide = to(t_, x, Element::kF32);
@@ -305,7 +315,7 @@ Tensor TorchtuneDecoder::rotated_halves(const Tensor& x, const Layer& w) {
   // Its variables exist until it returns.
   const ModuleScope scope(t_, "attn.pos_embeddings");
   const std::int64_t rows = s_.packed ? batch_ : 1, half = w.head_dim / 2;
-  Tensor table = angles_;
+  Tensor table = angles_of(w);
   if (s_.packed) table = t_.make({batch_, sequence_, 4 * half}, Element::kF32, "cos and sin of the tokens");
   const Shape angles{rows, sequence_, 1, w.head_dim};
   const Tensor cos = t_.make(angles, x->type, "cos"), sin = t_.make(angles, x->type, "sin");
@@ -319,6 +329,7 @@ Tensor TorchtuneDecoder::rotated_halves(const Tensor& x, const Layer& w) {
 /// Queries or keys, [B, S, heads, D], with their norm and positions. Qwen 3 transposes them for the norm, and
 /// assigns the result to the variable that had x.
 Tensor TorchtuneDecoder::positioned(Tensor x, const Layer& w, const Tensor& norm_weight, const char* name) {
+  if (phi3_) return rotated_halves_in_f32(x, w);
   if (!qwen_) return rotated(x, w);
   if (norm_weight) {
     x = transpose(t_, x, 1, 2);
@@ -397,7 +408,7 @@ Tensor TorchtuneDecoder::feed_forward(const Tensor& x, const Layer& w) {
   {
     const Tensor gate = run(w.gate, x);
     const ModuleScope scope(t_, "mlp");
-    h = silu(t_, gate);
+    h = gemma_ ? gelu(t_, gate) : silu(t_, gate);
   }
   {
     const Tensor up = run(w.up, x);

@@ -1,5 +1,6 @@
-// The Llama of torchtune, and its Qwen 2 and 3: full training, LoRA and QLoRA, with its losses
-// (torchtune_loss.cpp). Its recipes' optimizers: optimizer_step.hpp.
+// The Llama of torchtune, and its Qwen 2 and 3, Gemma, Gemma 2 and Phi-3 (decoder_torchtune_gemma.cpp): full
+// training, LoRA and QLoRA, with its losses (torchtune_loss.cpp). Its recipes' optimizers:
+// optimizer_step.hpp.
 #pragma once
 #include <vector>
 
@@ -24,6 +25,9 @@ class TorchtuneDecoder : public StepModel {
   struct Layer {
     Linear q, k, v, output, gate, down, up;
     Tensor attention_norm, mlp_norm, q_norm, k_norm;
+    Tensor attention_scale, mlp_scale;  // norms of what attention and MLP return; Gemma 2
+    Tensor angles;                      // of this layer; none: those of all layers
+    bool window = false;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   };
 
@@ -41,6 +45,15 @@ class TorchtuneDecoder : public StepModel {
   Tensor feed_forward(const Tensor& x, const Layer& w);
   Tensor rotated(const Tensor& x, const Layer& w);
   Tensor rotated_halves(const Tensor& x, const Layer& w);
+  // decoder_torchtune_gemma.cpp
+  Tensor gemma_norm(const Tensor& x, const Tensor& weight);
+  Tensor last_norm(const Tensor& x);
+  Tensor embedded();
+  Tensor rotated_halves_in_f32(const Tensor& x, const Layer& w);
+  Tensor capped_attention(const Tensor& x, const Layer& w);
+  Tensor causal_mask();
+  const Tensor& angles_of(const Layer& w) const { return w.angles ? w.angles : angles_; }
+
   Tensor positioned(Tensor x, const Layer& w, const Tensor& norm_weight, const char* name);
   Tensor repeated(const Tensor& x, std::int64_t times);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
@@ -56,6 +69,7 @@ class TorchtuneDecoder : public StepModel {
   std::int64_t batch_, sequence_, hidden_, vocab_;
   bool tied_;
   bool qwen_;  // its rotary embedding
+  bool gemma_, gemma2_, phi3_;
   Tensor embedding_, head_, final_norm_, ids_, labels_, positions_, angles_;
   std::vector<Tensor> buffers_, offloading_;
   std::vector<Layer> layers_;

@@ -122,6 +122,20 @@ Tensor mul(Tape& t, const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul_number(Tape& t, const Tensor& x) { return unary(t, "scaled", x, false); }
+Tensor mul_number_in_place(Tape& t, const Tensor& x) {
+  // CopySlices: a copy of the gradient of the base, of which the part that x views is cloned, scaled and
+  // copied back.
+  return t.apply_view({"scaled",
+                       one(x),
+                       {},
+                       false,
+                       [](BackwardCall& c) {
+                         c.results[0] = like(c.tape, c.grads[0]);
+                         const Tensor part = like(c.tape, c.grads[0]);
+                         like(c.tape, part);
+                       }},
+                      x, x->shape);
+}
 Tensor div_number(Tape& t, const Tensor& x) { return unary(t, "scaled", x, false); }
 Tensor neg(Tape& t, const Tensor& x) { return unary(t, "negated", x, false); }
 Tensor silu(Tape& t, const Tensor& x) { return unary(t, "output", x, true); }

@@ -50,6 +50,8 @@ Tensor mul(Tape& t, const Tensor& a, const Tensor& b);
 /// a / b, where b needs no gradient.
 Tensor divide(Tape& t, const Tensor& a, const Tensor& b);
 Tensor mul_number(Tape& t, const Tensor& x);
+/// x *= a number, where x is a view of a result. The result is the memory of x.
+Tensor mul_number_in_place(Tape& t, const Tensor& x);
 Tensor div_number(Tape& t, const Tensor& x);
 Tensor add_number(Tape& t, const Tensor& x);
 Tensor neg(Tape& t, const Tensor& x);

@@ -33,6 +33,8 @@ constexpr std::string_view kWithoutKernels[] = {"glm4",  "seed_oss", "gpt_oss", 
                                                 "olmo2", "olmo3",    "qwen3_moe"};
 constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "mistral",
                                                   "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
+constexpr std::string_view kTorchtuneFamilies[] = {"gemma", "gemma2", "llama", "mistral",
+                                                   "phi3",  "qwen2",  "qwen3"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
 
@@ -254,7 +256,7 @@ bool has_builder(std::string_view family, ModelSource modules) {
     return std::ranges::find(kMegatronFamilies, family) != std::end(kMegatronFamilies);
   if (modules == ModelSource::kTorchtitan) return family == "llama";
   if (modules == ModelSource::kTorchtune)
-    return family == "llama" || family == "mistral" || family == "qwen2" || family == "qwen3";
+    return std::ranges::find(kTorchtuneFamilies, family) != std::end(kTorchtuneFamilies);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 

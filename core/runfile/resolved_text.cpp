@@ -60,7 +60,8 @@ std::string plugin_key(const std::string& name) {
 /// A path as the run resolved it. "bytes" and "auto" are no files, nor is the text of a config.json.
 Value absolute_path(const Key& key, Value v, const std::filesystem::path& base) {
   for (Value& item : v.items) item = absolute_path(key, item, base);
-  const bool is_word = std::string_view(key.name) == "data.tokenizer" && (v.text == "bytes" || v.text == "auto");
+  const bool is_word =
+      std::string_view(key.name) == "data.tokenizer" && (v.text == "bytes" || v.text == "auto");
   const bool is_text = std::string_view(key.name) == "model.config" && is_config_text(v.text);
   if (v.kind == Value::Kind::kText && !is_word && !is_text) v.text = resolve_path(v.text, base).string();
   return v;

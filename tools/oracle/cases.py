@@ -358,6 +358,24 @@ def draw_tune_qwen(seed: int, number: int) -> Case:
     return dataclasses.replace(case, family=("qwen2", "qwen3")[number % 2], fsdp=None, tune=case.tune | {"nf4": False}, **few)
 
 
+def draw_tune_gemma(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Gemma, Gemma 2 or Phi-3 of torchtune, in bf16, from 36 on under FSDP2; half of the cases
+    have few words. The hidden state of Gemma need not have the width of its heads."""
+    r = random.Random(f"tune/gemma/{seed}/{number}")
+    family, each = ("gemma", "gemma2", "phi3")[number % 3], number // 3
+    case = draw_tune(f"{seed}/gemma", each * 3 + each % 2)
+    few = {"vocab": between(r, 100, 300)} if each % 2 else {}
+    fsdp = {"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": r.random() < 0.75, "sync": "every"}
+    few |= {"fsdp": None if number < 36 or case.tune["in_backward"] else fsdp}
+    if family == "phi3":
+        return dataclasses.replace(case, family=family, tied=False, tune=case.tune | {"nf4": False}, **few)
+    # Gemma 2 computes scores of S x S, and takes no packed rows.
+    own = {"sequence": between(r, 48, 600), "window": between(r, 16, 600), "attention": "eager"} if family == "gemma2" else {}
+    packed = {"packed": False} if family == "gemma2" else {}
+    return dataclasses.replace(case, family=family, tied=True, hidden=case.heads * between(r, 16, 96, 8),
+                               tune=case.tune | {"nf4": False} | packed, **own, **few)
+
+
 LITGPT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi", "gpt_neox", "llama")
 
 

@@ -1,4 +1,4 @@
-"""The Llama of torchtune with its activation checkpointing, adapters, NF4 weights and losses.
+"""The models of torchtune (Llama 3.2, Qwen 2 and 3, Gemma, Gemma 2, Phi-3) with its activation checkpointing, adapters, NF4 weights and losses.
 
 A case with `tune` holds {"loss": "plain" (CrossEntropyLoss of torch), "chunked" (CEWithChunkedOutputLoss) or "linear"
 (LinearCrossEntropyLoss), "in_backward": every parameter has its own optimizer, which runs when its gradient is complete,
@@ -15,6 +15,10 @@ import packages
 
 QWEN = ("torchtune.models.qwen2._positional_embeddings", "torchtune.models.qwen3._attention",
         "torchtune.models.qwen2._component_builders", "torchtune.models.qwen3._component_builders")
+GEMMA = ("torchtune.models.gemma.rms_norm", "torchtune.models.gemma.gemma_norm_embedding",
+         "torchtune.models.gemma2._attention", "torchtune.models.phi3._position_embeddings",
+         "torchtune.models.gemma._component_builders", "torchtune.models.gemma2._component_builders",
+         "torchtune.models.phi3._component_builders")
 USED = ("torchtune.utils._import_guard", "torchtune.utils._logging", "torchtune.modules.attention_utils", "torchtune.modules.kv_cache",
         "torchtune.modules.attention", "torchtune.modules.feed_forward", "torchtune.modules.rms_norm",
         "torchtune.modules.position_embeddings", "torchtune.modules.tied_linear", "torchtune.modules.low_precision.nf4_linear",
@@ -28,7 +32,8 @@ EXPORTS = {"torchtune.modules.attention": ["MultiHeadAttention"], "torchtune.mod
            "torchtune.modules.transformer": ["TransformerDecoder", "TransformerSelfAttentionLayer"],
            "torchtune.modules.peft._utils": ["AdapterModule", "LORA_ATTN_MODULES"],
            "torchtune.modules.peft.lora": ["LoRALinear"], "torchtune.utils._logging": ["get_logger", "deprecated"]}
-EXPORTS |= {"torchtune.models.qwen2._positional_embeddings": ["Qwen2RotaryPositionalEmbeddings"]}
+EXPORTS |= {"torchtune.models.qwen2._positional_embeddings": ["Qwen2RotaryPositionalEmbeddings"],
+            "torchtune.modules.position_embeddings": ["RotaryPositionalEmbeddings"]}
 ATTENTION = {"qv": ["q_proj", "v_proj"], "most": ["q_proj", "v_proj", "output_proj"],
              "all": ["q_proj", "k_proj", "v_proj", "output_proj"]}
 IGNORED = -100
@@ -36,13 +41,14 @@ IGNORED = -100
 
 @functools.cache
 def modules():
-    found = packages.modules("torchtune", (*USED, *QWEN), "pip install --no-deps torchtune torchao", EXPORTS.items())
-    return types.SimpleNamespace(qwen=found[-2:], **{name.rpartition(".")[2]: m for name, m in zip(USED, found)})
+    found = packages.modules("torchtune", (*USED, *QWEN, *GEMMA), "pip install --no-deps torchtune torchao", EXPORTS.items())
+    qwen = found[len(USED):-len(GEMMA)][-2:]
+    return types.SimpleNamespace(builders=dict(zip(("qwen2", "qwen3", "gemma", "gemma2", "phi3"), (*qwen, *found[-3:]))), **{name.rpartition(".")[2]: m for name, m in zip(USED, found)})
 
 
-def qwen_builders(family: str):
-    """The functions that build the Qwen of a family, and the one with adapters."""
-    module = modules().qwen[family == "qwen3"]
+def builders_of(family: str):
+    """The functions that build the model of a family, and the one with adapters."""
+    module = modules().builders[family]
     return getattr(module, family), getattr(module, "lora_" + family)
 
 
@@ -85,8 +91,13 @@ def build(c):
               mock.patch.object(m.nf4_linear.FrozenNF4Linear, "__init__", frozen_nf4)):
             plain, with_adapters = builders.llama3_2, builders.lora_llama3_2
             if c.family != "llama":
-                plain, with_adapters = qwen_builders(c.family)
-                sizes |= {"head_dim": c.head_dim}
+                plain, with_adapters = builders_of(c.family)
+                if c.family in ("gemma", "gemma2", "phi3"):  # the first two are tied, the last one is not
+                    del sizes["tie_word_embeddings"]
+                if c.family != "phi3":
+                    sizes |= {"head_dim": c.head_dim}
+                if c.family == "gemma2":
+                    sizes |= {"sliding_window_size": c.window}
                 if c.family == "qwen3":
                     sizes |= {"q_proj_bias": False, "k_proj_bias": False, "v_proj_bias": False, "q_norm": True, "k_norm": True}
             if c.lora:

@@ -22,7 +22,7 @@ id = "pytorch"
 version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
-families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama",
+families = ["deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama",
   "mistral", "mixtral", "olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "seed_oss", "smollm3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]

@@ -12,18 +12,23 @@ using frameworks::Element;
 
 void require_known_model(const model::Architecture& a, const RunSpec& r, const Options& o) {
   // One module serves Llama and Mistral, another one Qwen; other variants of these families have tensors that
-  // they lack.
-  const auto plain = [qwen = a.family.starts_with("qwen")](const model::LayerRun& run) {
+  // they lack. Gemma 2 has norms behind attention and MLP too.
+  const bool qwen = a.family.starts_with("qwen"), gemma2 = a.family == "gemma2",
+             eager = qwen || a.family.starts_with("gemma") || a.family == "phi3";
+  const auto plain = [&](const model::LayerRun& run) {
     const model::Layer& l = run.layer;
     return (qwen || (!l.attention.q_bias && l.attention.qk_norm == model::NormKind::kNone)) &&
-           !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias && l.experts.count == 0 && l.norms == 2;
+           !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias && l.experts.count == 0 &&
+           l.norms == (gemma2 ? 4 : 2);
   };
-  if (a.family.starts_with("qwen") && (r.mode == RunMode::kQlora || o.compile))
-    reject(std::string(o.compile ? "plan.execution = \"compile\"" : "NF4 weights") + " of Qwen in torchtune",
+  if (eager && (r.mode == RunMode::kQlora || o.compile))
+    reject(std::string(o.compile ? "plan.execution = \"compile\"" : "NF4 weights") +
+               (qwen ? " of Qwen in torchtune" : " of Gemma and Phi-3 in torchtune"),
            "its step was compared with PyTorch in bf16 and eager execution");
   if (!frameworks::has_builder(a.family, frameworks::ModelSource::kTorchtune) ||
       !std::ranges::all_of(a.layers, plain))
-    reject("this model in torchtune", "of its models Llama, Mistral, Qwen 2 and Qwen 3 are replayed");
+    reject("this model in torchtune",
+           "of its models Llama, Mistral, Qwen 2, Qwen 3, Gemma, Gemma 2 and Phi-3 are replayed");
 }
 
 void require_bf16(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
@@ -121,8 +126,12 @@ void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options
   s.loss = o.loss;
   s.compiles_layers = s.compiles_loss = o.compile;
   // Rows are packed with several examples: positions are an input, and the table of angles has the length of
-  // the model.
-  s.packed = true;
+  // the model. The attention of Gemma 2 takes no masks of packed rows.
+  s.packed = a.family != "gemma2";
+  if (!s.packed)
+    notes.push_back(
+        "Gemma 2 of torchtune computes its scores in separate operators, as they are capped; rows are not "
+        "packed (dataset.packed: False).");
   s.positions = static_cast<std::uint32_t>(std::max<std::uint64_t>(a.max_positions, s.sequence));
 }
 

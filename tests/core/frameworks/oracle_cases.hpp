@@ -12,12 +12,12 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "torchtune-qwen", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3",
-/// "deepspeed-lora", "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized", "int8",
-/// "int8-liger", "factory", "ranks", "reentrant", "liger", "liger-gemma", "liger-mixtral", "fsdp-liger",
-/// "zero-liger", "zero-quantized", "cut", "cut-kindred", "smollm3", "kindred", "qwen3-moe", "quantized-moe",
-/// "gpt-oss", "glm-seed", "dpo", "trl", "eight-bit", "axolotl", "sharded-quantized", "whole-quantized",
-/// "sharded-liger".
+/// "torchtune", "torchtune-qwen", "torchtune-gemma", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed",
+/// "deepspeed3", "deepspeed-lora", "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora",
+/// "quantized", "int8", "int8-liger", "factory", "ranks", "reentrant", "liger", "liger-gemma",
+/// "liger-mixtral", "fsdp-liger", "zero-liger", "zero-quantized", "cut", "cut-kindred", "smollm3", "kindred",
+/// "qwen3-moe", "quantized-moe", "gpt-oss", "glm-seed", "dpo", "trl", "eight-bit", "axolotl",
+/// "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -51,7 +51,9 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   } else {
     l.mlp.width = c.at("intermediate");
   }
-  l.norms = family.starts_with("gemma") || family == "glm4" ? 4 : family == "phi" ? 1 : 2;
+  l.norms = (family.starts_with("gemma") && family != "gemma") || family == "glm4" ? 4
+            : family == "phi"                                                      ? 1
+                                                                                   : 2;
   if (family == "phi" || family == "gpt_neox") {
     l.norm = model::NormKind::kLayer;
     a.q_bias = a.k_bias = a.v_bias = a.o_bias = true;

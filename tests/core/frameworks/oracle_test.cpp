@@ -238,6 +238,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_qwen_of_torchtune_agrees_with_pytorch_in_ever
   BOOST_TEST(cases_of_family.at("qwen3") == 12u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_gemma_and_phi_of_torchtune_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("torchtune-gemma");
+  for (const char* family : {"gemma", "gemma2", "phi3"})
+    BOOST_TEST(cases_of_family.at(family) == 18u, family);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_gpt_oss_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("gpt-oss").at("gpt_oss") == 24u);
 }

@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
     check_refused(run, options, what, m);
   };
   refused(
-      "of its models Llama, Mistral, Qwen 2 and Qwen 3", [](RunSpec&, Options&) {},
+      "of its models Llama, Mistral, Qwen 2, Qwen 3, Gemma", [](RunSpec&, Options&) {},
       *model::find_planned_preset("gpt2"));
   refused("train.precision other than",
           [](RunSpec& run, Options&) { run.compute = run.weight = DType::kF32; });
