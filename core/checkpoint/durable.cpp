@@ -25,8 +25,10 @@ void Fd::reset() noexcept {
 }
 
 void throw_errno(const char* doing, const fs::path& path, int error) {
-  throw run_error(fmt::format("cannot {} {}: {}", doing, escaped(path.string(), 4096),
-                              std::generic_category().message(error)));
+  std::string shown = path.string();  // the file that is meant, not the temporary one beside it
+  if (is_temp_name(path.filename().native(), "")) shown.resize(shown.rfind(".tmp."));
+  throw run_error(
+      fmt::format("cannot {} {}: {}", doing, escaped(shown, 4096), std::generic_category().message(error)));
 }
 
 /// In the directory of the target, because rename() cannot cross file systems. 64 random bits: two processes,

@@ -44,7 +44,13 @@ Finding check_instruction_sets(const std::string& cpuinfo) {
             : present.empty() ? "none beyond x86-64"
                               : fmt::format("{}", fmt::join(present, " "));
   f.data = {{"flags", present}};
-  if (!flags.empty() && !(has("avx2") && has("fma") && has("bmi2"))) {
+  if (!flags.empty() && !has("sse4_2")) {
+    f.state = State::kError;
+    f.hint =
+        "the CPU trainer needs SSE4.2 and POPCNT (x86-64-v2): let the virtual machine pass the features of "
+        "its "
+        "host, or use a newer CPU";
+  } else if (!flags.empty() && !(has("avx2") && has("fma") && has("bmi2"))) {
     f.state = State::kWarning;
     f.hint =
         "without AVX2, FMA and BMI2 the CPU trainer uses scalar kernels: let the virtual machine pass the "

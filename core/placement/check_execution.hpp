@@ -32,7 +32,7 @@ inline constexpr Value part_of_rank(Value v) { return {v.quantity, v.at, v.gradi
 /// One of the four matrix products of a layer: input, output, bias, and the residual that it adds, if any.
 struct Product {
   Value x, y;
-  TensorRole bias;
+  TensorRole bias{};
   bool has_residual = false;
   Value residual{};
   bool divides_inputs = has_residual;  // among TP ranks; else they divide the outputs

@@ -95,6 +95,7 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
     order = {requested};
 
   if (requested != "auto" && from == all.end()) require_backend(registry, requested, where);
+  std::vector<std::string> reasons;
   for (const std::string& id : order) {
     Reason reason;
     if (plugin::Trainer* t = usable_trainer(registry, id, reason)) {
@@ -103,13 +104,14 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
       c.trace += fmt::format("{}: used\n", id);
       return c;
     }
-    c.trace += fmt::format("{}: {}\n", id, reason.text);
+    reasons.push_back(fmt::format("{}: {}", id, reason.text));
+    c.trace += reasons.back() + "\n";
     // The first reason is that of the backend that the user named; later ones concern its fallbacks.
     if (requested != "auto" && c.fallback_reason.empty())
       c.fallback_reason = reason.text, c.fallback_hint = reason.hint;
   }
-  std::string why = c.trace.substr(0, c.trace.find_last_not_of('\n') + 1);
-  std::replace(why.begin(), why.end(), '\n', ';');
+  std::string why;
+  for (const std::string& reason : reasons) why += (why.empty() ? "" : "; ") + reason;
   const char* other = order.size() > 1 || allow_fallback ? "see trainhost plugins list -v"
                                                          : "omit --no-fallback to try other backends";
   throw Error(Exit::kNoBackend, fmt::format("backend '{}' cannot be used: {}", requested, why),

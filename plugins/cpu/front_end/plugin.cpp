@@ -31,9 +31,13 @@ plugins::EngineLoader& loader() {
 }
 
 /// Loads the engine on the first call. Errors: abi::StatusError (TH_E_UNAVAILABLE) if the file or OpenBLAS is
-/// missing or the file is from another build; the next call tries again. Thread-safe.
+/// missing, the file is from another build, or the processor is older than x86-64-v2, for which the kernels
+/// are compiled at least; the next call tries again. Thread-safe.
 void load_engine(const th_host* host) {
   loader().table([&](const std::filesystem::path& path) {
+    if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("popcnt"))
+      plugins::unavailable("the processor has no SSE4.2 and POPCNT (x86-64-v2), which the kernels need",
+                           "let the virtual machine pass the features of its host, or use a newer CPU");
     const CoreChoice choice = choose_core(best_core_type(), environment("OPENBLAS_CORETYPE"),
                                           environment("TRAINHOST_HONOUR_CORETYPE").value_or("") == "1");
     if (!choice.note.empty() && host && host->log) host->log(host, TH_LOG_INFO, kId, choice.note.c_str());

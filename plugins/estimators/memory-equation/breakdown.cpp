@@ -98,14 +98,16 @@ class Builder {
             2);
     }
     // Factor 3: 5 bytes of the paper over 2, rounded up.
-    if (!in_.flash)
+    if (!in_.flash) {
+      std::string formula = layers;
+      if (in_.terms == Terms::kPaper)
+        formula += "5*B*A*S*S = " + tokens + "5*" + scores_shape;
+      else
+        formula += "B*A*S*S*b_a = " + tokens + scores_shape + "*" + n(in_.activation_bytes);
       widen(report_.add(Component::kActivations, "layers[].scores", kForward | kBackward,
-                        checked_mul(live, scores_layer(in_)),
-                        in_.terms == Terms::kPaper
-                            ? std::string(layers) + "5*B*A*S*S = " + tokens + "5*" + scores_shape
-                            : std::string(layers) + "B*A*S*S*b_a = " + tokens + scores_shape + "*" +
-                                  n(in_.activation_bytes)),
+                        checked_mul(live, scores_layer(in_)), formula),
             3);
+    }
     if (in_.checkpoint_every) {
       const std::uint64_t kept = (in_.layers + in_.checkpoint_every - 1) / in_.checkpoint_every;
       report_.add(Component::kActivations, "checkpoints", kForward | kBackward, checked_mul(kept, state),

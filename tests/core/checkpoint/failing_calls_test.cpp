@@ -40,6 +40,12 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_opened_or_examined_are_named_with_the_
   BOOST_TEST(says(m, "cannot create the directory " + dir.string() + ": Read-only file system"), m);
 }
 
+BOOST_AUTO_TEST_CASE(a_message_names_the_file_and_not_the_temporary_one_beside_it) {
+  FaultySys denied([](const std::string& call, int) { return call == "open" ? EACCES : 0; });
+  const std::string m = message_of([&] { (void)create_new(temp_beside(top / "run.toml")); }, Exit::kFailed);
+  BOOST_TEST(says(m, "cannot create " + (top / "run.toml").string() + ": Permission denied"), m);
+}
+
 BOOST_AUTO_TEST_CASE(a_directory_that_cannot_be_listed_is_an_error_and_not_an_empty_one) {
   Store store(dir, 2);
   save_step(store, 1);

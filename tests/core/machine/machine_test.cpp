@@ -79,6 +79,15 @@ BOOST_AUTO_TEST_CASE(a_cpu_without_avx2_and_a_node_without_memory_are_warnings) 
   BOOST_TEST(state(named(all, "NUMA")) == "warning");
 }
 
+BOOST_AUTO_TEST_CASE(a_cpu_older_than_the_kernels_is_an_error) {
+  TemporaryDirectory root;
+  root.write("proc/cpuinfo", "processor : 0\nflags : fpu sse2 ssse3\n");
+  const Finding f = named(check_cpu(root.path(), 1), "instruction sets");
+  BOOST_TEST(state(f) == "error");
+  BOOST_TEST(f.value == "none beyond x86-64");
+  BOOST_TEST(f.hint.find("SSE4.2") != f.hint.npos);
+}
+
 BOOST_AUTO_TEST_CASE(limits_of_control_groups_of_both_versions_and_of_their_parents_count) {
   TemporaryDirectory two;  // version 2
   two.write("proc/self/cgroup", "0::/job/step\n");
