@@ -62,6 +62,8 @@ struct LayerWeights {
   Tensor q_norm, k_norm;
   std::vector<Tensor> norms, norm_shifts;   // of width H, in order of use
   Tensor router, experts_up, experts_down;  // [E, H], [E, 2I, H], [E, H, I]
+  // Their adapters, A and B: [rE, inputs], [outputs, rE]. That of gate and up together has twice the rank.
+  Tensor experts_up_a, experts_up_b, experts_down_a, experts_down_b;
   // Of gpt-oss: [E], [E, 2I], [E, H]; a score per head that takes part in the softmax.
   Tensor router_bias, experts_up_bias, experts_down_bias, sinks;
   std::uint32_t window = 0, experts_per_token = 0;

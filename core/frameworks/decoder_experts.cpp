@@ -1,7 +1,7 @@
 // Mixture of experts of Mixtral, Qwen3-MoE and gpt-oss in transformers 5.23: their routers, and
-// grouped_mm_experts_forward(), which transformers takes on a GPU. N tokens, k experts per token, R = N * k
-// rows in the order of the experts, E experts of width I. How many rows an expert has is not known, and
-// decides no size.
+// grouped_mm_experts_forward(), which transformers takes on a GPU; adapters of experts as peft 0.21 adds
+// them. N tokens, k experts per token, R = N * k rows in the order of the experts, E experts of width I. How
+// many rows an expert has is not known, and decides no size.
 #include <array>
 
 #include "core/frameworks/decoder.hpp"
@@ -42,6 +42,36 @@ Tensor grouped_product(Tape& t, const Tensor& x, const Tensor& w, const Tensor& 
                     if (c.needs(0)) c.results[0] = c.tape.make(x_shape, g->type, "gradient of the input");
                   }},
                  {x->shape[0], w->shape[1]}, x->type);
+}
+
+/// The factors of the adapters of all experts in the type of the weight: lhs [E, outputs, r], rhs [E, r,
+/// inputs].
+struct ExpertFactors {
+  Tensor lhs, rhs;
+};
+
+ExpertFactors factors_of(Tape& t, const Tensor& a, const Tensor& b, const Tensor& weight) {
+  const std::int64_t experts = weight->shape[0], rank = a->shape[0] / experts;
+  const Tensor rhs = view(t, a, {experts, rank, a->shape[1]});
+  const Tensor lhs = transpose(t, transpose(t, view(t, b, {b->shape[0], rank, experts}), 0, 2), 1, 2);
+  return {to(t, lhs, weight->type), to(t, rhs, weight->type)};
+}
+
+/// baddbmm(): the weights of all experts with their adapters, one tensor of the size of the weights.
+Tensor folded(Tape& t, const Tensor& weight, const ExpertFactors& f) {
+  const std::array inputs{weight, f.lhs, f.rhs};
+  const std::array saved{f.lhs, f.rhs};
+  return t.apply({"adapted weight", inputs, saved, false,
+                  [](BackwardCall& c) {
+                    // A product, then its copy times the scale, for each factor.
+                    for (std::size_t i = 0; i < 2; ++i) {
+                      if (!c.needs(i + 1)) continue;
+                      const Shape shape = c.saved[i]->shape.made_contiguous();
+                      const Tensor product = c.tape.make(shape, c.grads[0]->type, "gradient");
+                      c.results[i + 1] = c.tape.make(shape, c.grads[0]->type, "gradient");
+                    }
+                  }},
+                 weight->shape, weight->type);
 }
 
 struct Routing {
@@ -127,6 +157,17 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   if (s_.liger.swiglu)
     return view(t_, liger_experts(t_, flat, w.experts_up, w.experts_down, routing.experts, routing.weights),
                 {batch_, sequence_, hidden_});
+  // ParamWrapper of peft registers a parametrization for each call, whose result it computes once to check
+  // it.
+  ExpertFactors up_factors, down_factors;
+  if (w.experts_up_a) {
+    up_factors = factors_of(t_, w.experts_up_a, w.experts_up_b, w.experts_up);
+    t_.make(w.experts_up->shape, w.experts_up->type, "adapted weight, checked");
+  }
+  if (w.experts_down_a) {
+    down_factors = factors_of(t_, w.experts_down_a, w.experts_down_b, w.experts_down);
+    t_.make(w.experts_down->shape, w.experts_down->type, "adapted weight, checked");
+  }
   // Variables of the function exist until it returns, as in Python: two orders of the rows (i64, R), the
   // selected hidden states [R, H] and the weighted results [R, H].
   const Tensor row_weights = view(t_, routing.weights, {rows});
@@ -144,7 +185,8 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   // up [R, 2I], silu() of one half times the other, down [R, H]. `h` is proj_out, which is assigned again.
   Tensor biases;  // of each row; a variable that is assigned again
   if (w.experts_up_bias) biases = rows_of(t_, w.experts_up_bias, sorted);
-  Tensor h = grouped_product(t_, to(t_, selected, w.experts_up->type), w.experts_up, offsets);
+  const Tensor up = w.experts_up_a ? folded(t_, w.experts_up, up_factors) : w.experts_up;
+  Tensor h = grouped_product(t_, to(t_, selected, w.experts_up->type), up, offsets);
   if (biases) h = add_in_place(t_, h, biases);
   if (gpt_oss_) {
     h = clamped_swiglu(h);
@@ -155,7 +197,8 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
     h = mul(t_, gate, parts[1]);
   }
   if (w.experts_down_bias) biases = rows_of(t_, w.experts_down_bias, sorted);
-  h = grouped_product(t_, h, w.experts_down, offsets);
+  const Tensor down = w.experts_down_a ? folded(t_, w.experts_down, down_factors) : w.experts_down;
+  h = grouped_product(t_, h, down, offsets);
   if (biases) h = add_in_place(t_, h, biases);
   Tensor weighted = mul(t_, h, unsqueeze(t_, selected_weights, 1));
   // inv_perm = empty_like(perm); inv_perm[perm] = arange(R): back to the order of the tokens.

@@ -203,6 +203,15 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
     if (l.experts.each.up_bias) w.experts_up_bias = own({n, 2 * width}, "mlp.experts.gate_up_proj");
     w.experts_down = own({n, hidden_, width}, "mlp.experts.down_proj");
     if (l.experts.each.down_bias) w.experts_down_bias = own({n, hidden_}, "mlp.experts.down_proj");
+    // peft makes one of the adapters of gate and up, and wraps the parameters in the order of their names.
+    if (const std::int64_t r = n * adapter_rank(kLoraDown)) {
+      w.experts_down_a = weight({r, width}, "mlp.experts.down_proj", false);
+      w.experts_down_b = weight({hidden_, r}, "mlp.experts.down_proj", false);
+    }
+    if (const std::int64_t r = 2 * n * adapter_rank(kLoraGate)) {
+      w.experts_up_a = weight({r, hidden_}, "mlp.experts.gate_up_proj", false);
+      w.experts_up_b = weight({2 * width, r}, "mlp.experts.gate_up_proj", false);
+    }
     return;
   }
   const std::int64_t width = l.mlp.width;

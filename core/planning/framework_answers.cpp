@@ -55,7 +55,7 @@ struct Variation {
   Settings settings;
 };
 
-/// `experts`: peft adapts the stacked matrices of experts by parametrization, which is not described, so only
+/// `experts`: peft adapts the stacked matrices of experts by a parametrization that copies them all, so only
 /// those of attention are adapted.
 std::vector<Variation> variations(const runfile::RunConfig& c, bool experts) {
   const runfile::Override recompute{"train.recompute", "full"};

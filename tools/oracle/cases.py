@@ -619,6 +619,17 @@ def draw_qwen3_moe(seed: int, number: int) -> Case:
     return dataclasses.replace(case, family="qwen3_moe", window=0, **few)
 
 
+def draw_experts_lora(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters of experts, which peft adds to their stacked weights: Mixtral and Qwen3-MoE in turn,
+    half of them with adapters of attention too; half of the cases have few words. From 24 on the other matrices are in 4 bits."""
+    r = random.Random(f"experts-lora/{seed}/{number}")
+    case = draw(f"{seed}/experts-lora", number * len(FAMILIES) + FAMILIES.index("mixtral")) if number < 24 \
+        else draw_quantized_moe(f"{seed}/experts-lora", number)
+    few = {"vocab": between(r, 100, 300)} if number // 2 % 2 else {}
+    return dataclasses.replace(case, family=("mixtral", "qwen3_moe")[number % 2], window=0, lora=r.choice([4, 8, 16]), lora_dropout=0.0,
+                               lora_targets=("experts", "experts+attention")[number // 4 % 2], **few)
+
+
 def draw_gpt_oss(seed: int, number: int) -> Case:
     """Case `number` of a seed of gpt-oss, which has no SDPA; half of them have windows in every second layer, and few words."""
     r = random.Random(f"gpt-oss/{seed}/{number}")

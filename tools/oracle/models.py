@@ -17,9 +17,12 @@ PROJECTIONS = {
     "gpt2": {"qv": ["c_attn"], "all": ["c_attn", "c_proj", "c_fc"]},
     "phi3": {"qv": ["qkv_proj"], "all": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
     "glm4": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "down_proj"]},
-    "mixtral": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
+    "mixtral": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"], "experts": ["w1", "w3", "w2"],
+                "experts+attention": ["q_proj", "k_proj", "v_proj", "o_proj", "w1", "w3", "w2"]},
     "gpt_oss": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
-    "qwen3_moe": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"]},
+    "qwen3_moe": {"qv": ["q_proj", "v_proj"], "all": ["q_proj", "k_proj", "v_proj", "o_proj"],
+                  "experts": ["gate_proj", "up_proj", "down_proj"],
+                  "experts+attention": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]},
 }
 DENSE = {"qv": ["q_proj", "v_proj"],
          "all": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]}

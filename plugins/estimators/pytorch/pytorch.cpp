@@ -49,6 +49,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
     // Runs that are not described get a sentence from estimate().
     const bool known = frameworks::has_builder(m->family) ||
                        frameworks::has_builder(m->family, frameworks::ModelSource::kLitgpt) ||
+                       frameworks::has_builder(m->family, frameworks::ModelSource::kTorchtune) ||
                        frameworks::has_builder(m->family, frameworks::ModelSource::kMegatron);
     return known ? kReplay : 0;
   } catch (...) {

@@ -301,8 +301,38 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
       reject("plan.offload_" + std::string(key), "this run keeps everything on the device");
 }
 
+/// peft 0.21 adapts the stacked weights of Mixtral and Qwen3-MoE by a parametrization, whatever wrote the
+/// names of their matrices.
+void check_adapters_of_experts(const model::Architecture& a, const RunSpec& r, const Options& o,
+                               std::vector<std::string>& notes) {
+  constexpr std::uint32_t kUp = frameworks::kLoraGate | frameworks::kLoraUp;
+  const std::uint32_t up = r.lora_targets & kUp;
+  if (a.family != "mixtral" && a.family != "qwen3_moe")
+    reject("adapters of the experts of this model", "those of Mixtral and Qwen3-MoE were compared",
+           "leave gate_proj, up_proj and down_proj out of lora.targets");
+  if (up != 0 && up != kUp)
+    reject("adapters of one of gate_proj and up_proj of experts", "peft refuses one without the other",
+           "name both in lora.targets");
+  if (r.memory.lora_dropout > 0)
+    reject("lora.dropout with adapters of experts", "peft refuses it", "set lora.dropout to 0");
+  if (r.parallel.zero || o.framework != Framework::kPlain)
+    reject("adapters of experts over sharded weights", "they were compared on one device",
+           "leave gate_proj, up_proj and down_proj out of lora.targets");
+  notes.push_back(
+      "Adapters of experts: peft 0.21 makes a copy of all experts of a layer with their adapters in each "
+      "call, "
+      "which autograd keeps until the backward pass of this layer, and a gradient of its size. Gate and up "
+      "are "
+      "one stacked matrix, whose adapter has rank " +
+      std::to_string(2 * r.lora_rank) +
+      ", more than the number of trained parameters says. Those of the router, to which \"all-linear\" adds "
+      "one, "
+      "are not counted.");
+}
+
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
-void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<std::string>& notes) {
+void check_adapters(const model::Architecture& a, const RunSpec& r, const Options& o,
+                    std::vector<std::string>& notes) {
   if (!adapts(r)) return;
   // In the plan of a run of trainhost that compares both; else they are options (pytorch.cpp).
   if (adapts_head(r)) throw usage_error("the estimator 'pytorch' does not describe adapters of the LM head");
@@ -311,9 +341,7 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
   // peft adapts single matrices. Where the model file has a fused or stacked matrix, another tensor is
   // adapted.
   constexpr std::uint32_t kMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
-  if (a.has_experts() && (r.lora_targets & kMlp))
-    reject("adapters of experts", "peft 0.21 adapts their stacked matrices by parametrization",
-           "leave gate_proj, up_proj and down_proj out of lora.targets");
+  if (a.has_experts() && (r.lora_targets & kMlp)) check_adapters_of_experts(a, r, o, notes);
   if (a.family == "phi3" || a.family == "gpt2")
     notes.push_back("Matrices that the model fuses (q, k and v; gate and up) have one adapter together.");
   if (a.family == "glm4")
@@ -355,7 +383,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
                                        std::vector<std::string>& notes) {
   const Options o = options_of_preferences(given, notes);
   reject_other_kinds(r, o);
-  check_adapters(a, r, notes);
+  check_adapters(a, r, o, notes);
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
   s.sequence = r.seq_len;

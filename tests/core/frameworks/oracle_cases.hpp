@@ -16,7 +16,7 @@ namespace trainhost::test {
 /// "deepspeed3", "deepspeed-lora", "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora",
 /// "quantized", "int8", "int8-liger", "factory", "ranks", "reentrant", "liger", "liger-gemma",
 /// "liger-mixtral", "fsdp-liger", "zero-liger", "zero-quantized", "cut", "cut-kindred", "smollm3", "kindred",
-/// "qwen3-moe", "quantized-moe", "gpt-oss", "glm-seed", "dpo", "trl", "eight-bit", "axolotl",
+/// "qwen3-moe", "quantized-moe", "gpt-oss", "experts-lora", "glm-seed", "dpo", "trl", "eight-bit", "axolotl",
 /// "sharded-quantized", "whole-quantized", "sharded-liger".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
@@ -120,6 +120,8 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   std::string targets = c.at("lora_targets");
   const std::uint32_t all = c.at("experts") == 0 ? 127 : kLoraQ | kLoraK | kLoraV | kLoraO;
   s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? all : 0;
+  if (targets.starts_with("experts"))
+    s.lora_targets = targets == "experts" ? kLoraGate | kLoraUp | kLoraDown : 127;
   if (c.contains("ranks")) {
     constexpr const char* kNames[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                       "gate_proj", "up_proj", "down_proj"};

@@ -244,6 +244,11 @@ BOOST_AUTO_TEST_CASE(the_replay_of_gemma_and_phi_of_torchtune_agrees_with_pytorc
     BOOST_TEST(cases_of_family.at(family) == 18u, family);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_adapters_of_experts_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("experts-lora");
+  for (const char* family : {"mixtral", "qwen3_moe"}) BOOST_TEST(cases_of_family.at(family) == 18u, family);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_gpt_oss_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("gpt-oss").at("gpt_oss") == 24u);
 }

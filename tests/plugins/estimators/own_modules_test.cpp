@@ -51,6 +51,18 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
   refused(
       "of its models Llama, Mistral, Qwen 2, Qwen 3, Gemma", [](RunSpec&, Options&) {},
       *model::find_planned_preset("gpt2"));
+  // Gemma 2 takes no packed rows; NF4 weights of it were not compared.
+  BOOST_TEST(has_note(estimate_torchtune(mixed_precision(), {}, *model::find_planned_preset("gemma-2-2b")),
+                      "rows are not packed"));
+  BOOST_TEST(estimate_torchtune(mixed_precision(), {}, *model::find_planned_preset("gemma-2b"))
+                 .component_bytes(Component::kWeights) == 2u * 2'506'172'416);
+  refused(
+      "NF4 weights of Gemma and Phi-3 in torchtune",
+      [](RunSpec& run, Options&) {
+        run.mode = RunMode::kQlora, run.lora_rank = 8, run.lora_targets = 1;
+        run.memory.frozen = DType::kNF4;
+      },
+      *model::find_planned_preset("phi-3-mini-4k"));
   refused("train.precision other than",
           [](RunSpec& run, Options&) { run.compute = run.weight = DType::kF32; });
   refused("a gradient is freed before the next micro-batch",

@@ -210,12 +210,22 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
   }
   const ModelSpec mixtral = *model::find_planned_preset("mixtral-8x7b-v0.1");
   RunSpec r = mixed_precision();
-  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraUp;
-  BOOST_CHECK_EXCEPTION(plugins.estimator("pytorch").estimate(mixtral, r, nullptr), tp::PluginError,
-                        [](const tp::PluginError& e) {
-                          return std::string(e.what()).find("adapters of experts") != std::string::npos;
-                        });
-  BOOST_TEST(plugins.estimator("pytorch").match(*model::find_planned_preset("gemma-2b"), r) == 0);
+  r.mode = RunMode::kLora, r.lora_rank = 8;
+  // Adapters of experts: what peft refuses, and what was not compared.
+  constexpr std::uint32_t kExperts = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
+  const auto refused = [&](const ModelSpec& m, const RunSpec& run, const char* what) {
+    BOOST_CHECK_EXCEPTION(
+        plugins.estimator("pytorch").estimate(m, run, nullptr), tp::PluginError,
+        [&](const tp::PluginError& e) { return std::string(e.what()).find(what) != std::string::npos; });
+  };
+  r.lora_targets = frameworks::kLoraUp;
+  refused(mixtral, r, "adapters of one of gate_proj and up_proj of experts");
+  r.lora_targets = kExperts;
+  refused(*model::find_planned_preset("gpt-oss-20b"), r, "adapters of the experts of this model");
+  RunSpec dropped = r;
+  dropped.memory.lora_dropout = 0.05;
+  refused(mixtral, dropped, "lora.dropout with adapters of experts: peft refuses it");
+  BOOST_TEST(plugins.estimator("pytorch").match(*model::find_planned_preset("opt-30b"), r) == 0);
   // Bits of the LM head and of the embedding, which a run of trainhost has; alone they would train nothing.
   for (const std::uint32_t bit : {128u, 256u}) {
     r.lora_targets = bit;
