@@ -47,6 +47,13 @@ Exit run(const InitArguments& a) {
   const std::string url = schema.empty() ? "./run.schema.json" : file_url(schema);
   if (a.common.from.empty() && (!a.common.model.empty() || !a.common.settings.empty()))
     throw usage_error("--model and --set need --from", "without it, init writes every key with its default");
+  // --from takes every word after it, also one that was meant as FILE.
+  if (const std::vector<std::string>& from = a.common.from; a.file.empty() && from.size() > 1)
+    if (const std::string& last = from.back();
+        last.ends_with(".toml") && last.find(':') == last.npos && !fs::exists(last))
+      throw usage_error(
+          fmt::format("--from: '{}' does not exist", escaped(last)),
+          fmt::format("to write it, name it first: trainhost init {} --from ...", escaped(last)));
   std::string note;
   const std::string text = a.common.from.empty()
                                ? runfile::init_text(url)

@@ -64,16 +64,15 @@ constexpr std::string_view kZsh = R"(#compdef trainhost
 # zsh completion of trainhost. Load it with: source <(trainhost completion zsh)
 _trainhost() {
   local -a plain open shown_plain shown_open
-  local line word meaning prefix
+  local line word meaning prefix files
   for line in "${(@f)$("${words[1]}" complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}"; do
     word=${line%%$'\t'*}
     meaning=${line#*$'\t'}
     case $word in
       '') ;;
       :files | :folders)
+        files=$word
         prefix=$meaning
-        if [[ -n $prefix ]]; then compset -P "${(b)prefix}"; fi
-        if [[ $word == :folders ]]; then _files -/; else _files; fi
         ;;
       *[=:])
         open+=("$word")
@@ -87,6 +86,12 @@ _trainhost() {
   done
   if (( ${#open} )); then compadd -S '' -l -d shown_open -a open; fi
   if (( ${#plain} )); then compadd -l -d shown_plain -a plain; fi
+  # Last: without the prefix, the words above would not match.
+  if [[ -n $prefix ]]; then compset -P "${(b)prefix}"; fi
+  case $files in
+    :files) _files ;;
+    :folders) _files -/ ;;
+  esac
 }
 if [[ ${funcstack[1]} == _trainhost ]]; then
   _trainhost "$@"

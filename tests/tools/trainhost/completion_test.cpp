@@ -213,6 +213,27 @@ BOOST_AUTO_TEST_CASE(the_scripts_of_other_shells_are_valid) {
   }
 }
 
+// Words match what is typed; files match what follows "--model=", which compset moves away.
+BOOST_AUTO_TEST_CASE(zsh_adds_words_before_files) {
+  if (!have("zsh")) {
+    BOOST_TEST_MESSAGE("skipped: no zsh");
+    return;
+  }
+  TemporaryDirectory tmp;
+  tmp.write("_trainhost", run_program({"completion", "zsh"}).out);
+  RunOptions o;
+  o.program = "zsh";
+  const Outcome r = run_program(
+      {"-fc",
+       "compdef() { :; }; compadd() { print -r -- words $plain; }; compset() { print -r -- prefix $2; }; "
+       "_files() { print files; }; words=($1 plan --model=llama-3); CURRENT=3; source $2; _trainhost",
+       "test", program(), (tmp.path() / "_trainhost").string()},
+      o);
+  const auto words = r.out.find("words --model=llama-3-"), prefix = r.out.find("prefix --model="),
+             files = r.out.find("files");
+  BOOST_TEST((words < prefix && prefix < files && files != r.out.npos), r.out << r.err);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(help_and_version)

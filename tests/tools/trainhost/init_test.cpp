@@ -108,6 +108,9 @@ BOOST_AUTO_TEST_CASE(mistakes_of_init_have_one_message) {
             "base_model: meta-llama/Meta-Llama-3-8B\nsequence_len: 512\nmicro_batch_size: 2\nlearning_rate: "
             "fast\n");
   const Outcome r = run_program({"init", "--from", "axolotl:a.yaml"}, o);
+  BOOST_TEST(
+      has(error({"init", "--from", "axolotl:a.yaml", "run.toml"}),
+          "--from: 'run.toml' does not exist (to write it, name it first: trainhost init run.toml --from"));
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "# a.yaml:4 learning_rate = fast: optimizer.lr = \"fast\": expected a number"),
              r.out);
