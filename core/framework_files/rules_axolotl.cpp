@@ -39,6 +39,19 @@ void axolotl_offloading(Job& job, const Entry& e) {
   const bool word = e.value.kind == runfile::Value::Kind::kText;
   if (!word && !flag_of(e)) return;
   job.set("plan.offload_activations", word && e.value.text == "disk" ? "nvme" : "cpu", e);
+  if (!word || e.value.text != "hidden_states") job.set("@offloads_saved", "true", e);
+}
+
+/// Of a run with adapters every saved tensor is offloaded, and no layer is recomputed; in full training
+/// layers are recomputed, and their inputs offloaded.
+void axolotl_offloaded_adapters(Job& job) {
+  const Given* offload = job.find("@offloads_saved");
+  if (offload && job.find("@adapter")) {
+    const Given from = *offload;
+    job.erase("train.recompute");
+    job.set_default("train.recompute", "none", from);
+  }
+  job.erase("@offloads_saved");
 }
 
 /// qlora quantizes the base by bitsandbytes; axolotl switches double quantization on.
@@ -373,6 +386,7 @@ void read_axolotl(const Entries& entries, Job& job) {
                training_arguments_without_effect()},
               entries, job);
   axolotl_types(job);
+  axolotl_offloaded_adapters(job);
   if (const Given* loss = job.find("@cut_loss"))
     job.set_default("plan.cross_entropy", loss->value, *loss);
   else if (const Given* plugin = job.find("@cut_cross_entropy"))

@@ -189,4 +189,21 @@ BOOST_AUTO_TEST_CASE(adapters_of_the_head_are_targets) {
                    "lora.targets") == R"(["q_proj", "v_proj", "lm_head"])");
 }
 
+BOOST_AUTO_TEST_CASE(axolotl_offloads_saved_tensors_of_adapters_instead_of_recomputing_layers) {
+  const std::string job =
+      "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\nmicro_batch_size: 1\ngradient_checkpointing: "
+      "true\n";
+  const std::string adapter = "adapter: qlora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n";
+  const auto recompute = [&](const std::string& more) {
+    const auto s = settings("a.yaml", job + more);
+    return value(s, "train.recompute") + " " + value(s, "plan.offload_activations");
+  };
+  BOOST_TEST(recompute("activation_offloading: true\n" + adapter) == "none cpu");
+  BOOST_TEST(recompute("activation_offloading: legacy\n" + adapter) == "none cpu");
+  BOOST_TEST(recompute("activation_offloading: disk\n" + adapter) == "none nvme");
+  BOOST_TEST(recompute("activation_offloading: hidden_states\n" + adapter) == "full cpu");
+  BOOST_TEST(recompute("activation_offloading: true\n") == "full cpu");
+  BOOST_TEST(recompute(adapter) == "full ");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
