@@ -38,7 +38,15 @@ bool is_option(const std::string& word) {
          word.find_first_of("[]$") == word.npos;
 }
 
-Value typed(const std::string& text, const Where& where) {
+/// A path without the words for the current directory: `pwd`/ds.json.
+std::string without_current_directory(std::string path) {
+  for (const std::string_view here : {"`pwd`/", "$(pwd)/", "$PWD/", "${PWD}/"})
+    if (path.starts_with(here)) path.erase(0, here.size());
+  return path;
+}
+
+Value typed(const std::string& word, const Where& where) {
+  const std::string text = without_current_directory(word);
   Value v = runfile::text_value(text, where);
   const char *begin = text.data(), *end = begin + text.size();
   if (const auto [rest, failed] = std::from_chars(begin, end, v.integer);

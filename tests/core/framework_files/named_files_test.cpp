@@ -96,4 +96,16 @@ BOOST_AUTO_TEST_CASE(a_named_file_of_fsdp_settings_is_read_as_if_its_keys_were_b
   });
 }
 
+BOOST_AUTO_TEST_CASE(a_script_names_a_file_in_the_current_directory) {
+  const Folder folder;
+  write(folder.path() / "z2.json", kStage2);
+  for (const char* here : {"`pwd`/", "$(pwd)/", "$PWD/", "${PWD}/", ""}) {
+    const std::string script =
+        write(folder.path() / "t.sh", std::string("deepspeed t.py --per_device_train_batch_size 2 --bf16 "
+                                                  "--num_train_epochs 1 --deepspeed ") +
+                                          here + "z2.json\n");
+    BOOST_TEST(by_key(read_files({script}, kGiven)).at("parallel.zero") == "2 @1", here);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
