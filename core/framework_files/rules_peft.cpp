@@ -54,7 +54,8 @@ constexpr Rule kPeft[] = {
     {"exclude_modules", Use::kNotModelled, "", "adapters in some modules only"},
     {"layer_replication*", Use::kNeedsMore, "", "layers that are stacked several times"},
     {"trainable_token_indices*", Use::kNotModelled, "", kTokens},
-    {"target_parameters", Use::kNotModelled, "", "adapters of single parameters"},
+    {"target_parameters", Use::kNeedsMore, "",
+     "adapters of single parameters, which each call copies as a whole"},
     // PEFT trains one tensor for both modules of a tied model; two are planned.
     {"ensure_weight_tying", Use::kNotModelled, "",
      "one tensor for the embedding and a tied head, planned as two"},

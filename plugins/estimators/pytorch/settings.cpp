@@ -301,12 +301,24 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
       reject("plan.offload_" + std::string(key), "this run keeps everything on the device");
 }
 
+constexpr std::uint32_t kAttentionTargets =
+    frameworks::kLoraQ | frameworks::kLoraK | frameworks::kLoraV | frameworks::kLoraO;
+
 /// peft 0.21 adapts the stacked weights of Mixtral and Qwen3-MoE by a parametrization, whatever wrote the
 /// names of their matrices.
 void check_adapters_of_experts(const model::Architecture& a, const RunSpec& r, const Options& o,
                                std::vector<std::string>& notes) {
   constexpr std::uint32_t kUp = frameworks::kLoraGate | frameworks::kLoraUp;
   const std::uint32_t up = r.lora_targets & kUp;
+  if (a.family == "gpt_oss") {
+    if (!(r.lora_targets & kAttentionTargets))
+      reject("adapters of the experts of gpt-oss alone", "peft finds no module with these names",
+             "add matrices of attention to lora.targets, as q_proj");
+    notes.push_back(
+        "The experts of gpt-oss have no adapters: their weights are parameters, which lora.targets and "
+        "\"all-linear\" of peft do not find.");
+    return;
+  }
   if (a.family != "mixtral" && a.family != "qwen3_moe")
     reject("adapters of the experts of this model", "those of Mixtral and Qwen3-MoE were compared",
            "leave gate_proj, up_proj and down_proj out of lora.targets");
@@ -397,7 +409,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
         "scores exist. Kernels of flash attention with sinks (attn_implementation) are not described.");
   }
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
-  s.lora_targets = r.lora_targets;
+  s.lora_targets = r.lora_targets & (a.family == "gpt_oss" ? kAttentionTargets : ~0u);
   set_adapter_ranks(a, r, o, s);
   s.dropout = o.dropout;
   // finetune_lora of litgpt has a dropout by default.

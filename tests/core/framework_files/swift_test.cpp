@@ -125,6 +125,10 @@ BOOST_AUTO_TEST_CASE(quantized_models_and_preferences_are_read) {
   s = settings("t.sh", "swift sft --model Qwen/Qwen2.5-7B-Instruct-AWQ --max_length 512\n");
   BOOST_TEST(value(s, "lora.base") == "nf4");
   BOOST_TEST(value(s, "plan.master") == "none");
+  // Adapters of stacked experts by the name of their parameter.
+  for (const runfile::FileKey& k :
+       read_text("t.sh", job + "--target_parameters mlp.experts.gate_up_proj\n").keys)
+    if (k.key == "target_parameters") BOOST_TEST(k.needs_more);
   // A path is a file of DeepSpeed.
   BOOST_TEST(error_of("t.sh", job + "--deepspeed ds/none.json\n").find("no such file") != std::string::npos);
 }

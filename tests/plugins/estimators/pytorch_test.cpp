@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
   r.lora_targets = frameworks::kLoraUp;
   refused(mixtral, r, "adapters of one of gate_proj and up_proj of experts");
   r.lora_targets = kExperts;
-  refused(*model::find_planned_preset("gpt-oss-20b"), r, "adapters of the experts of this model");
+  refused(*model::find_planned_preset("gpt-oss-20b"), r, "adapters of the experts of gpt-oss alone");
   RunSpec dropped = r;
   dropped.memory.lora_dropout = 0.05;
   refused(mixtral, dropped, "lora.dropout with adapters of experts: peft refuses it");
