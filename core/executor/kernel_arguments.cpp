@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 
 namespace trainhost::executor {
 

@@ -6,6 +6,7 @@
 // of the final norm. Quantities of one layer count whole layers.
 #include "core/placement/check_execution.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 
 namespace trainhost::placement {
 

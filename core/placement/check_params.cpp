@@ -5,6 +5,7 @@
 
 #include "core/model/tensor_parts.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 
 namespace trainhost::placement {
 

@@ -10,6 +10,7 @@
 #include "core/model/adapters.hpp"
 #include "core/model/tensor_parts.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "core/step/scratch_sizes.hpp"
 
 namespace trainhost::placement {

@@ -11,6 +11,7 @@
 #include "core/model/trainable.hpp"
 #include "core/placement/check_findings.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 
 namespace trainhost::placement {
 namespace {

@@ -13,6 +13,7 @@
 #include "core/step/buffer_names.hpp"
 #include "core/step/device_modes.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 
 namespace trainhost::step {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "core/step/state_layout.hpp"
 
 namespace trainhost::step {

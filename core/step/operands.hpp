@@ -1,6 +1,7 @@
 // The operands of every operation: which buffer is in which slot, its shape and its meaning. The only
 // place where slot numbers are decoded: builders fill Op::in and Op::out in the order below; trainers,
-// transforms and checkers write op[linear::kWeight]. One namespace per OpKind, named as in op_info().
+// transforms and checkers write op[linear::kWeight]. One namespace per OpKind, named as in op_info(). Code
+// that serves several kinds, such as all optimizers, asks operands_by_kind.hpp.
 //
 // Shapes are row-major, symbols as in docs/glossary.md: M tokens, V vocabulary, H hidden, I intermediate,
 // A query heads, K key/value heads, D head dimension, S sequence length, C rows of a chunk of logits.
@@ -569,97 +570,5 @@ namespace transpose {
 inline constexpr In kMatrix{0};  // [n,k]
 inline constexpr Out kY{0};      // [k,n]
 }  // namespace transpose
-
-/// Slots that all optimizer operations share, and those that depend on the kind.
-namespace optimizer {
-inline constexpr In kGrad{0};
-inline constexpr In kWeight{1};
-inline constexpr In kM{2};  // not of kSgd
-constexpr In scalars(OpKind k) {
-  switch (k) {
-    case OpKind::kAdamW:
-    case OpKind::kAdamW8bit:
-      return adamw::kScalars;
-    case OpKind::kSgd:
-      return sgd::kScalars;
-    case OpKind::kAdafactor:
-      return adafactor::kScalars;
-    case OpKind::kMuon:
-      return muon::kScalars;
-    case OpKind::kAdafactorSums:
-      return adafactor_sums::kScalars;
-    case OpKind::kAdafactorChange:
-      return adafactor_change::kScalars;
-    case OpKind::kMuonDirection:
-      return muon_direction::kScalars;
-    default:
-      return sgd_momentum::kScalars;
-  }
-}
-constexpr In master(OpKind k) {
-  switch (k) {
-    case OpKind::kAdamW:
-    case OpKind::kAdamW8bit:
-      return adamw::kMaster;
-    case OpKind::kSgd:
-      return sgd::kMaster;
-    case OpKind::kAdafactor:
-      return adafactor::kMaster;
-    case OpKind::kMuon:
-      return muon::kMaster;
-    default:
-      return sgd_momentum::kMaster;
-  }
-}
-}  // namespace optimizer
-
-/// Slots of kHeadLoss and kHeadEval that depend on the kind; hf, head and targets are the same in both.
-namespace head {
-using head_loss::kHf, head_loss::kHead, head_loss::kTargets;
-constexpr In logits(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLogits : head_eval::kLogits; }
-constexpr In scalars(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kScalars : head_eval::kScalars; }
-constexpr In losses(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLosses : head_eval::kLosses; }
-constexpr In stats(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kStats : head_eval::kStats; }
-constexpr In u(OpKind k) {
-  return k == OpKind::kHeadLoss    ? head_loss::kU
-         : k == OpKind::kHeadEval  ? head_eval::kU
-         : k == OpKind::kHeadBwd   ? head_bwd::kU
-         : k == OpKind::kHeadStats ? head_stats::kU
-                                   : head_logits::kU;
-}
-/// B of the adapter of the head; absent without one.
-constexpr In b(OpKind k) {
-  return k == OpKind::kHeadLoss    ? head_loss::kB
-         : k == OpKind::kHeadEval  ? head_eval::kB
-         : k == OpKind::kHeadBwd   ? head_bwd::kB
-         : k == OpKind::kHeadStats ? head_stats::kB
-                                   : head_logits::kB;
-}
-constexpr In grad_b(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kGradB : head_bwd::kGradB; }
-/// The factors of DoRA; absent without.
-constexpr In scale(OpKind k) {
-  return k == OpKind::kHeadLoss    ? head_loss::kScale
-         : k == OpKind::kHeadEval  ? head_eval::kScale
-         : k == OpKind::kHeadBwd   ? head_bwd::kScale
-         : k == OpKind::kHeadStats ? head_stats::kScale
-                                   : head_logits::kScale;
-}
-/// Not of kHeadEval.
-constexpr In unscaled(OpKind k) {
-  return k == OpKind::kHeadLoss    ? head_loss::kUnscaled
-         : k == OpKind::kHeadBwd   ? head_bwd::kUnscaled
-         : k == OpKind::kHeadStats ? head_stats::kUnscaled
-                                   : head_logits::kUnscaled;
-}
-constexpr In dropped(OpKind k) {
-  return k == OpKind::kHeadLoss    ? head_loss::kDropped
-         : k == OpKind::kHeadBwd   ? head_bwd::kDropped
-         : k == OpKind::kHeadStats ? head_stats::kDropped
-                                   : head_logits::kDropped;
-}
-constexpr In grad_magnitude(OpKind k) {
-  return k == OpKind::kHeadLoss ? head_loss::kGradMagnitude : head_bwd::kGradMagnitude;
-}
-}  // namespace head
 
 }  // namespace trainhost::step::operand

@@ -6,6 +6,7 @@
 
 #include "core/base/bf16.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "plugins/cpu/engine/dora_product.hpp"
 #include "plugins/cpu/engine/lora_product.hpp"
 #include "plugins/cpu/engine/op_context.hpp"

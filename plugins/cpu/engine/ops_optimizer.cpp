@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 
 namespace trainhost::cpu {

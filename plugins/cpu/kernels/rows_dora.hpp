@@ -19,6 +19,21 @@ TH_INLINE void adapted_columns(const T* w, const T* a, std::uint64_t ld, const T
   for (int i = 0; i < kCount; ++i) store(sum + i * kLanes, s[i]);
 }
 
+// sum[j] = w[j] + scale * (factors a)[j], j < n: n columns of one row of an adapted matrix.
+template <class T>
+TH_INLINE void adapted_row(std::uint64_t n, const T* w, const T* a, std::uint64_t ld, const T* factors,
+                           std::uint64_t rank, float scale, float* sum) {
+  std::uint64_t j = 0;
+  for (; j + 4 * kLanes <= n; j += 4 * kLanes)
+    adapted_columns<4>(w + j, a + j, ld, factors, rank, scale, sum + j);
+  for (; j + kLanes <= n; j += kLanes) adapted_columns<1>(w + j, a + j, ld, factors, rank, scale, sum + j);
+  for (; j < n; ++j) {
+    sum[j] = value_of(w[j]);
+    for (std::uint64_t q = 0; q < rank; ++q)
+      sum[j] += value_of(a[q * ld + j]) * (scale * value_of(factors[q]));
+  }
+}
+
 // A block of columns at a time: the part of A that all rows use stays in the cache. Squares are added in
 // double.
 template <class T>
@@ -31,16 +46,7 @@ static void adapted_squares(std::uint64_t rows, std::uint64_t k, std::uint64_t r
     const std::uint64_t n = k - first < kColumns ? k - first : kColumns;
     for (std::uint64_t r = 0; r < rows; ++r) {
       const T *row = w + r * k + first, *of_a = a + first, *factors = b + r * rank;
-      std::uint64_t j = 0;
-      for (; j + 4 * kLanes <= n; j += 4 * kLanes)
-        adapted_columns<4>(row + j, of_a + j, k, factors, rank, scale, sum + j);
-      for (; j + kLanes <= n; j += kLanes)
-        adapted_columns<1>(row + j, of_a + j, k, factors, rank, scale, sum + j);
-      for (; j < n; ++j) {
-        sum[j] = value_of(row[j]);
-        for (std::uint64_t q = 0; q < rank; ++q)
-          sum[j] += value_of(of_a[q * k + j]) * (scale * value_of(factors[q]));
-      }
+      adapted_row(n, row, of_a, k, factors, rank, scale, sum);
       squares[r] += sum_squares(n, sum);
     }
   }
@@ -58,17 +64,8 @@ static void adapted_column_squares(std::uint64_t rows, std::uint64_t n, std::uin
     for (std::uint64_t j = 0; j < n; ++j) part[j] = 0.0f;
     for (std::uint64_t r = first; r < last; ++r) {
       const T *row = w + r * ld, *factors = a + r * rank;
-      std::uint64_t j = 0;
-      for (; j + 4 * kLanes <= n; j += 4 * kLanes)
-        adapted_columns<4>(row + j, b + j, ld, factors, rank, scale, sum + j);
-      for (; j + kLanes <= n; j += kLanes)
-        adapted_columns<1>(row + j, b + j, ld, factors, rank, scale, sum + j);
-      for (; j < n; ++j) {
-        sum[j] = value_of(row[j]);
-        for (std::uint64_t q = 0; q < rank; ++q)
-          sum[j] += value_of(b[q * ld + j]) * (scale * value_of(factors[q]));
-      }
-      for (j = 0; j < n; ++j) part[j] += sum[j] * sum[j];
+      adapted_row(n, row, b, ld, factors, rank, scale, sum);
+      for (std::uint64_t j = 0; j < n; ++j) part[j] += sum[j] * sum[j];
     }
     for (std::uint64_t j = 0; j < n; ++j) squares[j] += static_cast<double>(part[j]);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "core/step/state_layout.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
 #include "plugins/cuda/kernels/tensor_optimizers.hpp"

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
 #include "plugins/cuda/kernels/dora_kernels.hpp"

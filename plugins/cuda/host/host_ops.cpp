@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "plugins/cuda/host/host_loops.hpp"
 #include "plugins/cuda/host/host_optimizers.hpp"
 

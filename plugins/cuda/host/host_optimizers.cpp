@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "core/step/state_layout.hpp"
 
 namespace trainhost::cuda::host {

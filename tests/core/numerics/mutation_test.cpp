@@ -11,6 +11,7 @@
 #include "core/numerics/sample_runs.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/operands_by_kind.hpp"
 #include "core/verify/context.hpp"
 #include "core/verify/contract_check.hpp"
 #include "core/verify/real_trainers.hpp"
