@@ -96,7 +96,7 @@ Result call(const nb::list& functions, F f) {
 Result plan(const Request& q, const nb::list& functions) {
   return call(functions, [&q](const PythonEstimators& estimators) {
     cli::PlanArguments a;
-    a.common = q.common(estimators), a.target = q.target();
+    a.common = q.common(estimators), a.target = q.target(), a.target.devices = q.devices;
     a.estimators = q.estimators, a.limits = q.limits;
     const planning::PlanResult v = cli::plan_of(a);
     return Result{report::plan_json(v, -1), report::memory_table(v, kText)};
@@ -106,7 +106,7 @@ Result plan(const Request& q, const nb::list& functions) {
 Result sweep(const Request& q, const nb::list& functions) {
   return call(functions, [&q](const PythonEstimators& estimators) {
     cli::SweepArguments a;
-    a.common = q.common(estimators), a.target = q.target();
+    a.common = q.common(estimators), a.target = q.target(), a.target.devices = q.devices;
     a.over = q.over, a.estimators = q.estimators;
     const planning::SweepResult v = cli::sweep_of(a);
     return Result{report::sweep_json(v), report::sweep_table(v, kText)};

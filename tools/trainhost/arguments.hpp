@@ -59,6 +59,7 @@ struct FinetuneArguments : TrainArguments {
 struct TargetArguments {
   std::string device, budget, host_budget;  // "" = memory.device, memory.budget, memory.host_budget
   std::string framework;                    // "" = plan.framework
+  std::uint32_t devices = 0;                // in all; 0 = as many as the run has ranks
   bool safe = false;                        // plan.safe
 };
 
@@ -89,7 +90,7 @@ struct SweepArguments {
 
 struct SearchArguments {
   CommonArguments common{.plans_only = true};
-  TargetArguments target;  // without safe
+  TargetArguments target;  // without safe and devices
   std::string html, csv;
   PictureArguments picture;
   std::uint32_t devices = 0;       // 0 = as many as the run file has ranks

@@ -36,7 +36,7 @@ Exit run(const PlanArguments& a) {
   if (!a.memory_snapshot.empty())
     checkpoint::require_writable("--memory-snapshot", a.memory_snapshot, kSnapshot);
   if (a.print_run) {
-    const runfile::RunConfig c = load_config(a.common, target_overrides(a.target));
+    const runfile::RunConfig c = load_config(a.common, target_overrides(a.common, a.target));
     fmt::print("{}", runfile::without_defaults(c.resolved()));
     return Exit::kDone;
   }

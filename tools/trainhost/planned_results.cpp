@@ -64,7 +64,7 @@ void require_program(const runfile::RunConfig& c) {
 }  // namespace
 
 planning::PlanResult plan_of(const PlanArguments& a) {
-  const std::vector<runfile::Override> more = target_overrides(a.target);
+  const std::vector<runfile::Override> more = target_overrides(a.common, a.target);
   runfile::RunConfig c = load_config(a.common, more);
   if (!a.rank.empty()) {
     set_rank(c, a.rank);
@@ -108,7 +108,7 @@ planning::SweepResult sweep_of(const SweepArguments& a) {
                         {"--over"});
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);
-  planning::SweepResult v = planning::sweep(source_of(a.common, target_overrides(a.target)), axis, request);
+  planning::SweepResult v = planning::sweep(source_of(a.common, target_overrides(a.common, a.target)), axis, request);
   v.command = command_line();
   return v;
 }
@@ -121,7 +121,7 @@ planning::SearchResult search_of(const SearchArguments& a) {
   request.threads = a.threads;
   request.every = a.every;
   for (const runfile::Override& o : overrides(a.common)) request.fixed.insert(o.key);
-  runfile::RunConfig c = load_config(a.common, target_overrides(a.target), keys_to_search(request));
+  runfile::RunConfig c = load_config(a.common, target_overrides(a.common, a.target), keys_to_search(request));
   if (!c.framework.empty()) planning::require_framework(*make_registry(a.common, &c), c);
   planning::SearchResult v = planning::search_layouts(c, request);
   v.file_keys = c.file_keys;

@@ -88,13 +88,35 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
   return out;
 }
 
-std::vector<runfile::Override> target_overrides(const TargetArguments& a) {
+static runfile::Override ranks_of_devices(const CommonArguments& common,
+                                          const std::vector<runfile::Override>& more, std::uint32_t devices) {
+  const Parallelism p = load_config(common, more, {"parallel.data"}).run.parallel;
+  const std::uint64_t replica = std::uint64_t{p.tensor} * p.pipeline * p.context;
+  if (devices % replica != 0)
+    throw usage_error(
+        fmt::format("{} is not a multiple of parallel.tensor x parallel.pipeline x "
+                    "parallel.context = {} x {} x {}",
+                    devices, p.tensor, p.pipeline, p.context),
+        "each data-parallel rank takes that many devices; `trainhost search` finds layouts of a "
+        "number of devices",
+        {"--devices"});
+  const std::string data = std::to_string(devices / replica);
+  for (const runfile::Override& set : overrides(common))
+    if (set.key == "parallel.data" && set.value != data)
+      throw usage_error(
+          fmt::format("--devices={} and --set parallel.data={} disagree", devices, escaped(set.value, 80)),
+          "give one of them");
+  return {"parallel.data", data, "--devices"};
+}
+
+std::vector<runfile::Override> target_overrides(const CommonArguments& common, const TargetArguments& a) {
   std::vector<runfile::Override> out;
   if (!a.device.empty()) out.push_back({"memory.device", a.device, "--device"});
   if (!a.budget.empty()) out.push_back({"memory.budget", a.budget, "--budget"});
   if (!a.host_budget.empty()) out.push_back({"memory.host_budget", a.host_budget, "--host-budget"});
   if (!a.framework.empty()) out.push_back({"plan.framework", a.framework, "--for"});
   if (a.safe) out.push_back({"plan.safe", "true", "--safe"});
+  if (a.devices) out.push_back(ranks_of_devices(common, out, a.devices));
   return out;
 }
 
@@ -285,7 +307,8 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
     p = std::filesystem::canonical(p);
   }
   plugin::HostOptions host;
-  // Without train.threads in a run file: one per physical core, of several processes on this machine its share.
+  // Without train.threads in a run file: one per physical core, of several processes on this machine its
+  // share.
   host.thread_budget = threads ? threads : c && c->threads ? c->threads : threads_of_process();
   if (c) host.plugin_options = c->plugin_options;
   // Levels of the C interface: 0 debug, 1 info, 2 warning, 3 error.

@@ -15,8 +15,10 @@ namespace trainhost::cli {
 /// The overrides of --set and --backend; --backend is last and wins. A --set without '=' throws usage_error.
 std::vector<runfile::Override> overrides(const CommonArguments& a);
 
-/// The overrides of the options that are given.
-std::vector<runfile::Override> target_overrides(const TargetArguments& a);
+/// The overrides of the options that are given. With --devices the run of `common` is loaded: parallel.data
+/// is what its tensor, pipeline and context parallelism leave of the devices; throws usage_error if they
+/// leave a fraction.
+std::vector<runfile::Override> target_overrides(const CommonArguments& common, const TargetArguments& a);
 
 /// The settings of the options --lora and --qlora: adapters of rank 16 on every matrix of the layers; with
 /// `quantized` on weights in 4 bits.

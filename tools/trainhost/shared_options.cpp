@@ -75,6 +75,11 @@ void add_framework(CLI::App& app, std::string& framework) {
 void add_target(CLI::App& app, TargetArguments& a) {
   add_text(app, "--device", a.device, "NAME",
            "Plan for this device; `trainhost devices` lists them [memory.device of the run file].");
+  app.add_option("--devices", a.devices,
+                 "Plan for N of them, which tensor, pipeline, context and data ranks share [number of ranks "
+                 "in the run file].")
+      ->option_text("N")
+      ->check(whole_number(1, 1048576));
   add_text(app, "--budget", a.budget, "SIZE",
            "Limit the memory of one device, or of the host for the CPU trainer, e.g. 24GiB [memory.budget of "
            "the run file].");

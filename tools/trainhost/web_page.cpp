@@ -68,7 +68,7 @@ class State {
 };
 
 std::string state_of(const PlanArguments& a) {
-  const runfile::RunConfig c = load_config(a.common, target_overrides(a.target));  // reports errors
+  const runfile::RunConfig c = load_config(a.common, target_overrides(a.common, a.target));  // reports errors
   State s;
   std::error_code failed;
   const bool file = fs::is_regular_file(a.common.model, failed);

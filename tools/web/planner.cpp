@@ -79,7 +79,7 @@ Json answer(const Json& request) {
     const planning::PlanResult v = cli::plan_of(a);
     Json j = {{"code", v.estimates.front().fits ? 0 : 3}, {"plan", report::plan_json(v) + "\n"}};
     if (flag(request, "html")) {
-      const runfile::RunConfig c = cli::load_config(a.common, cli::target_overrides(a.target));
+      const runfile::RunConfig c = cli::load_config(a.common, cli::target_overrides(a.common, a.target));
       j["html"] = report::plan_html(v);
       j["run_file"] = runfile::without_defaults(c.resolved());
       j["command"] = cli::command_line();

@@ -97,6 +97,7 @@ def plan(
     model: Path | None = None,
     *,
     device: str = "",
+    devices: int = 0,
     budget: str = "",
     host_budget: str = "",
     estimator: str | Sequence[str] = "",
@@ -112,10 +113,12 @@ def plan(
     """Predict the memory of a run and whether it fits, like the command `trainhost plan`.
 
     model: a preset, a config.json or a folder with one. run_file: a run file instead of a model; neither: the built-in
-    run. from_files: files of another framework. device: a device preset. budget, host_budget: "24GiB". estimator: names
-    of estimators; "auto", "all". framework: whose training step is planned. safe: judge by upper bounds. limits: also
-    find the largest batch and the longest sequence. keys: keys of the run file, as "train.micro_batch" (in **{...}),
-    train_micro_batch, or micro_batch where only one key ends so; they win over the run file.
+    run. from_files: files of another framework. device: a device preset. devices: their number, which
+    tensor, pipeline, context and data ranks share; 0: as many as the run has ranks. budget, host_budget: "24GiB".
+    estimator: names of estimators; "auto", "all". framework: whose training step is planned. safe: judge by upper
+    bounds. limits: also find the largest batch and the longest sequence. keys: keys of the run file, as
+    "train.micro_batch" (in **{...}), train_micro_batch, or micro_batch where only one key ends so; they win over the
+    run file.
 
     Errors: UsageError for a wrong argument or file; PluginError if an estimator fails, EstimatorError if it is a
     function of this process. A run that does not fit is no error: Report.fits.
@@ -126,6 +129,7 @@ def plan(
         "plugin_path": plugin_path,
     }  # fmt: skip
     request = _request(options, keys)
+    request.devices = devices
     request.limits = limits
     data, table = _ask(_core.plan, request)
     return from_json(Report, data, json=data, table=table)
@@ -137,6 +141,7 @@ def sweep(
     *,
     model: Path | None = None,
     device: str = "",
+    devices: int = 0,
     budget: str = "",
     host_budget: str = "",
     estimator: str | Sequence[str] = "",
@@ -159,6 +164,7 @@ def sweep(
         "plugin_path": plugin_path,
     }  # fmt: skip
     request = _request(options, keys)
+    request.devices = devices
     request.over = f"{_key(key)}={values if isinstance(values, str) else ','.join(map(str, values))}"
     data, table = _ask(_core.sweep, request)
     return from_json(SweepResult, data, json=data, table=table)

@@ -145,12 +145,31 @@ BOOST_AUTO_TEST_CASE(an_option_of_another_tool_suggests_the_one_of_this) {
     BOOST_TEST(has(r.err, "did you mean '" + suggestion + "'?"), r.err);
   };
   refused({"search", "--model=gpt2", "--gpus=8"}, "--devices=8");
-  refused({"plan", "--model=gpt2", "--gpus=8"}, "--set parallel.data=8");
+  refused({"plan", "--model=gpt2", "--gpus=8"}, "--devices=8");
+  refused({"train", "--gpus=8"}, "--set parallel.data=8");
   refused({"plan", "--model=gpt2", "--gpu", "4090"}, "--device=VALUE");
   refused({"train", "--lora"}, "--set lora.rank=16");
   refused({"plan", "--model=gpt2", "--dtype=bf16"}, "--set train.precision=bf16");
   refused({"plan", "--model=gpt2", "--tp=2"}, "--set parallel.tensor=2");
   refused({"plan", "--model=gpt2", "--modle=gpt2"}, "--model");
+}
+
+BOOST_AUTO_TEST_CASE(a_number_of_devices_is_divided_among_the_ranks) {
+  const auto plan = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {"plan", "--model=llama-3-8b", "--device=h100-80gb", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome r = run_program(words);
+    BOOST_TEST((r.code == 0 || r.code == 3), r.err);
+    nlohmann::json answer = nlohmann::json::parse(r.out);
+    answer.erase("command");
+    return answer;
+  };
+  BOOST_TEST(plan({"--for=fsdp2", "--devices=8"}) == plan({"--for=fsdp2", "--set", "parallel.data=8"}));
+  BOOST_TEST(plan({"--for=deepspeed", "--set", "parallel.zero=3", "--devices=4"}) ==
+             plan({"--for=deepspeed", "--set", "parallel.zero=3", "--set", "parallel.data=4"}));
+  BOOST_TEST(plan({"--for=megatron", "--set", "parallel.tensor=2", "--set", "parallel.pipeline=2",
+                   "--devices=16"}) == plan({"--for=megatron", "--set", "parallel.tensor=2", "--set",
+                                             "parallel.pipeline=2", "--set", "parallel.data=4"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_model_of_the_hub_is_planned_but_not_trained) {
