@@ -1,5 +1,5 @@
 // The forward pass of a Decoder up to the final norm: the causal language models of transformers 5.23
-// and 5.24 (Llama and what is like it, Gemma 2 and 3, OLMo 2 and 3, Granite, GLM-4, Seed-OSS, Mixtral) and
+// and 5.24 (Llama and what is like it, Gemma 1 to 3, OLMo 2 and 3, Granite, GLM-4, Seed-OSS, Mixtral) and
 // the LoRA layers of peft 0.21. C++ variables are those of the Python functions. Attention:
 // decoder_attention.cpp; head and loss: decoder_loss.cpp; weights: decoder_weights.cpp; Mixtral's experts:
 // decoder_experts.cpp; GPT-2's layer: decoder_gpt2.cpp.
@@ -109,7 +109,7 @@ Tensor Decoder::hidden_states() {
   const auto windowed = [&](const LayerWeights& w) { return w.window && sequence_ >= w.window; };
   for (const LayerWeights& w : layers_) (windowed(w) ? any_window : any_full) = true;
   const bool eager = s_.attention == AttentionKernel::kEager;
-  // Gemma and OLMo 3 make both masks, whatever their layers need.
+  // Gemma 2 and 3 and OLMo 3 make both masks, whatever their layers need.
   const Tensor full_mask = any_full || mask_per_kind_ ? mask(false) : Tensor();
   const Tensor window_mask = any_window ? mask(true) : mask_per_kind_ && eager ? mask(false) : Tensor();
   if (gpt2_) {
@@ -124,7 +124,7 @@ Tensor Decoder::hidden_states() {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
     const bool window = mask_per_kind_ ? w.window : windowed(w);
-    // Gemma and OLMo 3 choose the mask by the kind of the layer, others by whether the window matters.
+    // Gemma 2 and 3 and OLMo 3 choose the mask by the kind of the layer, others by whether the window matters.
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = module("", x, [&](const Tensor& in) {
       return s_.checkpoint && !is_reference_ ? checkpointed_layer(in, w, context)

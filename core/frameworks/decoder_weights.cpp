@@ -23,7 +23,8 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       gpt_oss_(architecture.family == "gpt_oss"),
       glm4_(architecture.family == "glm4"),
       seed_oss_(architecture.family == "seed_oss"),
-      mask_per_kind_(gemma_ || gpt_oss_ || architecture.family == "olmo3") {
+      mask_per_kind_((gemma_ && architecture.family != "gemma") || gpt_oss_ ||
+                     architecture.family == "olmo3") {
   if (s_.fsdp.ranks && s_.fsdp.flat)
     fsdp_ = std::make_unique<FlatFsdp>(tape, s_.fsdp, a_.layer_count());
   else if (s_.fsdp.ranks)

@@ -25,12 +25,13 @@
 namespace trainhost::frameworks {
 namespace {
 
-constexpr std::string_view kFamilies[] = {
-    "gemma2",  "gemma3", "gemma3_text", "glm4", "gpt2",  "gpt_oss", "granite",   "llama",    "mistral",
-    "mixtral", "olmo2",  "olmo3",       "phi3", "qwen2", "qwen3",   "qwen3_moe", "seed_oss", "smollm3"};
+constexpr std::string_view kFamilies[] = {"gemma",   "gemma2",    "gemma3",   "gemma3_text", "glm4",
+                                          "gpt2",    "gpt_oss",   "granite",  "llama",       "mistral",
+                                          "mixtral", "olmo2",     "olmo3",    "phi3",        "qwen2",
+                                          "qwen3",   "qwen3_moe", "seed_oss", "smollm3"};
 // Whose modules the kernels of Liger and axolotl replace in another way.
-constexpr std::string_view kWithoutKernels[] = {"glm4",  "seed_oss", "gpt_oss",  "granite",
-                                                "olmo2", "olmo3",    "qwen3_moe"};
+constexpr std::string_view kWithoutKernels[] = {"gemma",   "glm4",  "seed_oss", "gpt_oss",
+                                                "granite", "olmo2", "olmo3",    "qwen3_moe"};
 constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "mistral",
                                                   "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
 constexpr std::string_view kTorchtuneFamilies[] = {"gemma", "gemma2", "llama", "mistral",
@@ -269,10 +270,11 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
                                std::uint64_t limit)
     : layers_(architecture.layer_count()) {
   if (!has_builder(architecture.family, s.modules))
-    throw usage_error("the training step of the family '" + architecture.family + "' is not described",
-                      "families: gemma2, gemma3, glm4, gpt2, gpt_oss, granite, llama, mistral, mixtral, "
-                      "olmo2, olmo3, phi3, "
-                      "qwen2, qwen3, qwen3_moe, seed_oss, smollm3");
+    throw usage_error(
+        "the training step of the family '" + architecture.family + "' is not described",
+        "families: gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granite, llama, mistral, mixtral, "
+        "olmo2, olmo3, phi3, "
+        "qwen2, qwen3, qwen3_moe, seed_oss, smollm3");
   const auto& [qkv, output, mlp] = s.adapter_kernels;
   if (std::ranges::find(kWithoutKernels, architecture.family) != std::end(kWithoutKernels) &&
       (s.liger.loss || s.liger.norms || s.liger.rotary || s.liger.swiglu || qkv || output || mlp))

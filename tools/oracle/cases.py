@@ -593,6 +593,18 @@ def draw_glm_seed(seed: int, number: int) -> Case:
                                dropout=r.choice([0.0, 0.1]) if family == "seed_oss" else 0.0, **few)
 
 
+def draw_gemma(seed: int, number: int) -> Case:
+    """Case `number` of a seed of the first Gemma. Every fourth case has adapters over 4-bit weights. Half of the cases have few
+    words, so that a layer sets the peak."""
+    r = random.Random(f"gemma/{seed}/{number}")
+    if number % 4 == 3:
+        case = draw_quantized(f"{seed}/gemma", number * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index("llama"))
+    else:
+        case = draw(f"{seed}/gemma", number * len(FAMILIES) + FAMILIES.index("llama"))
+    few = {"vocab": between(r, 100, 300)} if number % 2 else {}
+    return dataclasses.replace(case, family="gemma", layers=r.choice([2, 3]), window=0, tied=True, **few)
+
+
 def draw_quantized_moe(seed: int, number: int) -> Case:
     """Case `number` of a seed with adapters of attention over 4-bit weights of Mixtral or Qwen3-MoE, whose experts and routers are
     no linear layers: they are in f32 where peft prepares the model. From 14 on as axolotl prepares it: embedding, norms and

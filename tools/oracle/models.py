@@ -73,7 +73,7 @@ def config_of(c: Case):
         keys["no_rope_layers"] = [1 - i % 2 for i in range(c.layers)]
     if c.family == "seed_oss":
         keys |= {"attention_dropout": c.dropout, "residual_dropout": c.dropout}
-    name = {"glm4": "Glm4", "seed_oss": "SeedOss", "llama": "Llama", "smollm3": "SmolLM3", "granite": "Granite", "olmo2": "Olmo2", "olmo3": "Olmo3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
+    name = {"glm4": "Glm4", "seed_oss": "SeedOss", "llama": "Llama", "smollm3": "SmolLM3", "granite": "Granite", "olmo2": "Olmo2", "olmo3": "Olmo3", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma": "Gemma", "gemma2": "Gemma2",
             "gemma3": "Gemma3Text", "phi3": "Phi3", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "gpt_oss": "GptOss"}[c.family]
     return getattr(transformers, name + "Config")(**keys)
 

@@ -209,6 +209,10 @@ BOOST_AUTO_TEST_CASE(the_replay_of_glm_4_and_seed_oss_agrees_with_pytorch_in_eve
   BOOST_TEST(cases_of_family.at("seed_oss") == 16u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_the_first_gemma_agrees_with_pytorch_in_every_stored_case) {
+  BOOST_TEST(compare("gemma").at("gemma") == 24u);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_cut_cross_entropy_in_kindred_families_agrees_with_pytorch) {
   const std::map<std::string, std::size_t> cases_of_family = compare("cut-kindred", 4);
   BOOST_TEST(cases_of_family.size() == 7u);

@@ -222,6 +222,8 @@ BOOST_AUTO_TEST_CASE(a_model_alone_is_planned_for_pytorch_too) {
   r = run_program({"plan", "--device=h100-80gb"});  // the run file decides
   BOOST_TEST(!has(r.out, "pytorch, recompute"), r.out);
   r = run_program({"plan", "--model=gemma-2b", "--device=h100-80gb"});
+  BOOST_TEST(has(r.out, "pytorch, recompute full"), r.out);
+  r = run_program({"plan", "--model=falcon-7b", "--device=h100-80gb"});
   BOOST_TEST(has(r.out, "PyTorch: no installed estimator describes a training step of pytorch"), r.out);
   r = run_program({"plan", "--model=llama-3-8b", "--set", "plan.mode=inference"});
   BOOST_TEST(!has(r.out, "pytorch"), r.out);
