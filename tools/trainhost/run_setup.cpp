@@ -90,7 +90,10 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
 
 static runfile::Override ranks_of_devices(const CommonArguments& common,
                                           const std::vector<runfile::Override>& more, std::uint32_t devices) {
-  const Parallelism p = load_config(common, more, {"parallel.data"}).run.parallel;
+  // Files of another framework may need the number of ranks (ZeRO): until it is known, that of the devices.
+  std::vector<runfile::Override> tentative = more;
+  tentative.push_back({"parallel.data", std::to_string(devices), "--devices"});
+  const Parallelism p = load_config(common, tentative, {"parallel.data"}).run.parallel;
   const std::uint64_t replica = std::uint64_t{p.tensor} * p.pipeline * p.context;
   if (devices % replica != 0)
     throw usage_error(

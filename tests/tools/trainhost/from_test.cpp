@@ -363,4 +363,33 @@ BOOST_AUTO_TEST_CASE(a_line_for_the_family_chooses_the_estimator) {
   BOOST_TEST(has(r.err, "--for pytorch"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_number_of_devices_completes_files_that_do_not_say_it) {
+  TemporaryDirectory tmp;
+  const std::filesystem::path arguments = tmp.path() / "arguments.json", zero = tmp.path() / "zero3.json";
+  std::ofstream(arguments)
+      << R"({"per_device_train_batch_size": 1, "bf16": true, "gradient_checkpointing": true})";
+  std::ofstream(zero) << R"({"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}})";
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"plan",
+                                      "--from",
+                                      arguments.string(),
+                                      zero.string(),
+                                      "--model=llama-3-8b",
+                                      "--device=a100-80gb",
+                                      "--set",
+                                      "data.seq_len=2048",
+                                      "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_program(words);
+  };
+  const Outcome missing = plan({});
+  BOOST_TEST(missing.code == 2);
+  BOOST_TEST(has(missing.err, "no file says how many devices there are"), missing.err);
+  const Outcome devices = plan({"--devices=8"}), ranks = plan({"--set", "parallel.data=8"});
+  BOOST_TEST(devices.code == 0, devices.err);
+  nlohmann::json of_devices = nlohmann::json::parse(devices.out), of_ranks = nlohmann::json::parse(ranks.out);
+  for (nlohmann::json* j : {&of_devices, &of_ranks}) j->erase("command");
+  BOOST_TEST(of_devices.at("estimates") == of_ranks.at("estimates"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
