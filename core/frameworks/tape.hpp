@@ -32,6 +32,7 @@ std::uint64_t bytes_of(Element e);
 bool is_floating(Element e);
 
 class Tape;
+class ZeroScript;
 struct Node;
 struct TensorBody;
 
@@ -287,12 +288,20 @@ class Tape {
   /// Marks memory as kept for the backward pass; operators do so with what they save.
   void note_saved(const Tensor& t);
 
+  /// A storage of another trace with the same names, as it is there; returns its index.
+  std::uint32_t copy_storage(const TraceStorage& s) {
+    const std::uint32_t index = writer_.allocate(s);
+    check_limit();
+    return index;
+  }
   TraceStorage& storage(const Tensor& t) { return writer_[t->storage->index]; }
   TraceWriter& writer() { return writer_; }
   Tensor new_storage(const Shape& shape, Element type, Purpose purpose, const char* module,
                      const char* tensor);
 
   TapeOptions options;
+  /// Where a model under ZeRO 3 only notes its calls of it.
+  ZeroScript* zero_script = nullptr;
   /// linear() is the function of DeepSpeed's stage 3: it saves its inputs last, and its input's gradient is
   /// computed first.
   bool linear_is_function = false;

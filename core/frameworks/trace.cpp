@@ -65,8 +65,12 @@ std::uint32_t TraceWriter::intern_address(const char* text) {
 
 std::uint32_t TraceWriter::allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer,
                                     std::uint32_t module, std::uint32_t tensor) {
+  return allocate({bytes, module, tensor, layer, purpose, false, Stream::kCompute});
+}
+
+std::uint32_t TraceWriter::allocate(const TraceStorage& storage) {
   const auto index = static_cast<std::uint32_t>(trace_.storages.size());
-  trace_.storages.push_back({bytes, module, tensor, layer, purpose, false, Stream::kCompute});
+  trace_.storages.push_back(storage);
   add({index, true});
   return index;
 }

@@ -83,6 +83,7 @@ class TraceWriter {
   /// addresses.
   std::uint32_t allocate_named(std::uint64_t bytes, Purpose purpose, std::int32_t layer, const char* module,
                                const char* tensor);
+  std::uint32_t allocate(const TraceStorage& storage);
   void free(std::uint32_t storage) { add({storage, false}); }
   TraceStorage& operator[](std::uint32_t storage) { return trace_.storages[storage]; }
   Trace& trace() { return trace_; }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -21,6 +23,7 @@
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/repeat_layers.hpp"
 #include "core/frameworks/zero.hpp"
+#include "core/frameworks/zero3_script.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -114,6 +117,8 @@ struct Calculation {
   std::vector<std::int32_t>* layers = nullptr;  // filled with the layer that each event is of
   std::optional<CopiedStep>* copied = nullptr;  // filled where the second step is a copy, which is left out
   std::uint64_t limit = UINT64_MAX;             // ends the calculation where more bytes exist
+  std::vector<ZeroScript::Declared>* declared = nullptr;  // filled where the result is a script of ZeRO 3,
+  bool* is_script = nullptr;                              // unless it cannot be one
 };
 
 /// Whether the second step is a copy of the first, which ends here and began at `before`.
@@ -145,6 +150,8 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   if (c.layers) tape.writer().note_layers(&tape.layer);
   if (c.limit != UINT64_MAX) tape.stop_above(c.limit, EvaluateOptions().block);
   tape.autocast_type = s.autocast_type;
+  std::optional<ZeroScript> script;
+  if (c.declared) tape.zero_script = &script.emplace(tape);
   tape.begin(kLoad, 0, 0);
   std::unique_ptr<Zero> zero;
   Zero3* zero3 = nullptr;
@@ -153,6 +160,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     result.saved_bytes = tape.saved_bytes;
     result.saved_bytes.resize(architecture.layer_count() + 1);
     if (c.layers) *c.layers = tape.writer().noted_layers();
+    if (script) *c.declared = script->declared(), *c.is_script = script->is_complete();
     return events;
   };
   if (s.modules == ModelSource::kMegatron) return finish(calculate_megatron(tape, architecture, s, c));
@@ -229,8 +237,8 @@ void run_steps(const model::Architecture& architecture, const StepSettings& s, c
 /// layers, which refer to their neighbours only.
 bool may_be_repeated(const model::Architecture& a, const StepSettings& s) {
   return a.layers.size() == 1 && a.layer_count() > kRepeatedFrom + 1 && s.steps == 2 && s.copies_step &&
-         s.repeats_layers && !s.tunes_with_clones && !s.ddp.on && !s.zero.stage && s.stage.stages == 1 &&
-         s.modules != ModelSource::kMegatron;
+         s.repeats_layers && !s.tunes_with_clones && !s.ddp.on && (!s.zero.stage || s.zero.stage == 3) &&
+         s.stage.stages == 1 && s.modules != ModelSource::kMegatron;
 }
 
 /// Whether every layer has the adapters of the first.
@@ -246,6 +254,70 @@ TraceMark begin_of_steps(const Trace& t) {
   const auto storages = static_cast<std::size_t>(
       std::count_if(t.events.begin(), end_of_load, [](const TraceEvent& e) { return e.allocation; }));
   return {storages, phase->event, static_cast<std::size_t>(phase - t.phases.begin())};
+}
+
+/// The first step of all layers under ZeRO 3 (zero3_script.hpp).
+struct Script {
+  Trace trace;
+  std::vector<ZeroScript::Declared> declared;
+  TraceMark begin;  // of the step
+  std::vector<bool> kept;
+  std::vector<std::uint64_t> saved_bytes;
+};
+
+/// nullptr where the step is no script.
+std::shared_ptr<const Script> make_script(model::Architecture architecture, const StepSettings& s) {
+  const std::uint32_t layers = architecture.layer_count();
+  architecture.layers.front().count = kRepeatedFrom;
+  auto script = std::make_shared<Script>();
+  TrainingStep of_few;
+  std::vector<std::int32_t> executed;
+  std::optional<CopiedStep> copied;
+  bool is_script = false;
+  run_steps(architecture, s, {of_few, &executed, &copied, UINT64_MAX, &script->declared, &is_script});
+  const auto repetition =
+      is_script ? LayerRepetition::find(of_few.trace, executed, layers) : std::unique_ptr<LayerRepetition>();
+  if (!repetition || of_few.saved_bytes[2] != of_few.saved_bytes[3]) return nullptr;
+  script->trace = repetition->write();
+  script->begin = begin_of_steps(script->trace);
+  std::optional<std::vector<bool>> kept = kept_by_step(script->trace, script->begin);
+  if (!kept) return nullptr;
+  script->kept = std::move(*kept);
+  script->saved_bytes = std::move(of_few.saved_bytes);
+  script->saved_bytes.insert(script->saved_bytes.begin() + 2, layers - kRepeatedFrom, script->saved_bytes[2]);
+  return script;
+}
+
+/// Keeps the last ones: planners ask for one step with other ranks, optimizers and offload, of which modules
+/// know nothing.
+std::shared_ptr<const Script> script_of(const model::Architecture& architecture, const StepSettings& s) {
+  StepSettings of_modules = s;
+  of_modules.zero = {};
+  of_modules.zero.stage = 3;
+  of_modules.optimizer = Optimizer::kAdamW;
+  of_modules.loop = OptimizerLoop::kForeach;
+  of_modules.weight_decay = of_modules.f32_embedding_moments = of_modules.paged_optimizer = false;
+  of_modules.steps = 1;
+  struct Kept {
+    model::Architecture architecture;
+    StepSettings settings;
+    std::shared_ptr<const Script> script;
+  };
+  constexpr std::size_t kMost = 4;
+  static std::mutex lock;
+  static std::vector<Kept> kept;
+  {
+    const std::lock_guard guard(lock);
+    const auto found = std::ranges::find_if(
+        kept, [&](const Kept& k) { return k.settings == of_modules && k.architecture == architecture; });
+    if (found != kept.end()) return found->script;
+  }
+  // Without the lock, as other threads may make other ones.
+  const std::shared_ptr<const Script> made = make_script(architecture, of_modules);
+  const std::lock_guard guard(lock);
+  if (kept.size() == kMost) kept.erase(kept.begin());
+  kept.push_back({architecture, of_modules, made});
+  return made;
 }
 
 }  // namespace
@@ -283,30 +355,55 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
         "use none of them");
   require_countable(architecture, s);
   if (may_be_repeated(architecture, s) && has_equal_adapters(s)) {
-    model::Architecture small = architecture;
-    small.layers.front().count = kRepeatedFrom;
-    StepSettings computed = s;
-    const bool copies = second_step_is_like_first(s);
-    if (copies) computed.steps = 1;
-    run_steps(small, computed, {step_, &executed_, &copied_});
-    repetition_ = LayerRepetition::find(step_.trace, executed_, layers_);
-    if (copies) {
-      const TraceMark from = begin_of_steps(step_.trace);
-      if (auto kept = kept_by_step(step_.trace, from))
-        copied_ = {from, std::move(*kept)};
-      else
-        repetition_.reset();
-    }
-    if (repetition_ && step_.saved_bytes[2] == step_.saved_bytes[3]) return;
+    if (s.zero.stage == 3 ? calculate_by_script(architecture, s, limit) : repeat_layers(architecture, s))
+      return;
   }
   repetition_.reset(), copied_.reset();
   step_ = {};
   try {
     run_steps(architecture, s, {step_, nullptr, &copied_, limit});
   } catch (const PeakAboveLimit& e) {
-    above_limit_ = e.bytes;
-    step_ = {}, copied_.reset();  // of the incomplete step
+    end_above_limit(e.bytes);
   }
+}
+
+void CalculatedStep::end_above_limit(std::uint64_t bytes) {
+  above_limit_ = bytes;
+  step_ = {}, copied_.reset();  // of the incomplete step
+}
+
+/// The peak of a model with equal layers is known from few of them. False where they differ.
+bool CalculatedStep::repeat_layers(const model::Architecture& architecture, const StepSettings& s) {
+  model::Architecture small = architecture;
+  small.layers.front().count = kRepeatedFrom;
+  StepSettings computed = s;
+  const bool copies = second_step_is_like_first(s);
+  if (copies) computed.steps = 1;
+  run_steps(small, computed, {step_, &executed_, &copied_});
+  repetition_ = LayerRepetition::find(step_.trace, executed_, layers_);
+  if (copies) {
+    const TraceMark from = begin_of_steps(step_.trace);
+    if (auto kept = kept_by_step(step_.trace, from))
+      copied_ = {from, std::move(*kept)};
+    else
+      repetition_.reset();
+  }
+  return repetition_ && step_.saved_bytes[2] == step_.saved_bytes[3];
+}
+
+/// The same under ZeRO 3, whose events are those of all layers. False where the step is no script.
+bool CalculatedStep::calculate_by_script(const model::Architecture& architecture, const StepSettings& s,
+                                         std::uint64_t limit) {
+  const std::shared_ptr<const Script> script = script_of(architecture, s);
+  if (!script) return false;
+  step_.saved_bytes = script->saved_bytes;
+  step_.repeated = true;
+  try {
+    play_zero3(script->trace, script->declared, script->begin, script->kept, s, limit, step_);
+  } catch (const PeakAboveLimit& e) {
+    end_above_limit(e.bytes);
+  }
+  return true;
 }
 
 /// Like find_peak(): a step that is copied begins with what the first has left.

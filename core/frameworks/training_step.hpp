@@ -191,6 +191,11 @@ class CalculatedStep {
   TrainingStep take() &&;
 
  private:
+  bool repeat_layers(const model::Architecture& architecture, const StepSettings& settings);
+  bool calculate_by_script(const model::Architecture& architecture, const StepSettings& settings,
+                           std::uint64_t limit);
+  void end_above_limit(std::uint64_t bytes);
+
   TrainingStep step_;  // of few layers where they are repeated
   std::vector<std::int32_t> executed_;
   std::unique_ptr<LayerRepetition> repetition_;

@@ -5,13 +5,24 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/training_step.hpp"
+#include "core/frameworks/zero3_script.hpp"
 
 namespace trainhost::frameworks {
+namespace {
 
-Zero3::Zero3(Tape& tape, const StepSettings& settings) : t_(tape), s_(settings), policy_(settings.zero) {
+void add(std::vector<std::size_t>& indices, std::size_t i) {
+  const auto at = std::ranges::lower_bound(indices, i);
+  if (at == indices.end() || *at != i) indices.insert(at, i);
+}
+
+}  // namespace
+
+Zero3::Zero3(Tape& tape, const StepSettings& settings)
+    : t_(tape), s_(settings), policy_(settings.zero), script_(tape.zero_script) {
   // zero.Init replaces torch.nn.functional.linear() (memory_efficient_linear, on by default).
   t_.linear_is_function = true;
 }
@@ -25,31 +36,50 @@ Tensor Zero3::parameter(const Shape& shape, Element type, const char* name, bool
   p.elements = shape.count();
   p.part = (p.elements + policy_.ranks - 1) / policy_.ranks;
   p.layer = t_.layer;
+  p.ordinal = parameters_of_layer_[t_.layer]++;
   p.module = name;
+  if (script_) script_->declare(shape, type, name, trained);
   index_of_[p.tensor.get()] = parameters_.size();
   // The module is named by the layer that is being built, later by the layer that runs.
-  modules_[module(name)].insert(parameters_.size());
+  add(modules_[module(name)], parameters_.size());
   parameters_.push_back(p);
   return p.tensor;
 }
 
 void Zero3::share(const Tensor& parameter, const char* name) {
-  modules_[module(name)].insert(index_of_.at(parameter.get()));
+  const std::size_t i = index_of_.at(parameter.get());
+  if (script_ && parameters_[i].layer != t_.layer) script_->fail();
+  if (script_) script_->note(ZeroCall::kShare, name, parameters_[i].ordinal);
+  add(modules_[module(name)], i);
 }
 
 void Zero3::read(const Tensor& parameter, const char* name) {
   // ZeROOrderedDict registers it as an external parameter of the module that runs.
   const std::size_t i = index_of_.at(parameter.get());
+  if (script_) {
+    if (parameters_[i].layer != t_.layer) script_->fail();
+    script_->note(ZeroCall::kRead, name, parameters_[i].ordinal);
+    add(modules_[module(name)], i);
+    view_parameter(parameters_[i]);
+    return;
+  }
   if (parameters_[i].state != State::kAbsent) return;
-  modules_[module(name)].insert(i);
+  add(modules_[module(name)], i);
   gather({i});
   wait(i);
 }
 
 std::size_t Zero3::module(const char* name) {
-  const auto [at, added] = module_index_.try_emplace({t_.layer, name}, modules_.size());
-  if (added) modules_.emplace_back();
-  return at->second;
+  const auto layer = static_cast<std::size_t>(t_.layer + 1);
+  if (modules_of_layer_.size() <= layer) modules_of_layer_.resize(layer + 1);
+  std::vector<std::size_t>& known = modules_of_layer_[layer];
+  for (const std::size_t m : known)
+    if (names_[m].second == name || std::strcmp(names_[m].second, name) == 0) return m;
+  known.push_back(modules_.size());
+  modules_.emplace_back();
+  recomputed_.emplace_back();
+  names_.emplace_back(t_.layer, name);
+  return known.back();
 }
 
 Tensor Zero3::buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name) {
@@ -75,7 +105,9 @@ Tensor Zero3::weight_memory(const Parameter& p, std::uint64_t elements) {
 /// all_gather_coalesced(): one parameter is gathered into its own memory, which is padded to a multiple of
 /// the ranks; several into one flat buffer, from which wait() copies them, so that they exist twice until
 /// then.
-void Zero3::gather(const std::set<std::size_t>& parameters) {
+void Zero3::gather(const Indices& parameters) {
+  if (std::ranges::none_of(parameters, [&](std::size_t i) { return parameters_[i].state == State::kAbsent; }))
+    return;
   const auto handle = std::make_shared<Gather>();
   std::uint64_t elements = 0;
   for (const std::size_t i : parameters) {
@@ -131,6 +163,7 @@ void Zero3::free_weight(Parameter& p) {
 }
 
 void Zero3::begin_micro_batch() {
+  if (script_) return script_->note(ZeroCall::kBeginMicroBatch);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].gather) {
       wait(i);
@@ -147,15 +180,20 @@ void Zero3::begin_micro_batch() {
 }
 
 void Zero3::fetch(std::size_t m, bool forward) {
+  if (script_) {
+    note(forward ? ZeroCall::kFetch : ZeroCall::kBeforeBackwardOf, m);
+    view(m);
+    return;
+  }
   // fetch_sub_module(): gathers what the module needs, waits for it, then gathers ahead.
   if (order_ == Order::kRecorded) calls_.push_back(m);
   gather(modules_[m]);
   for (const std::size_t i : modules_[m]) {
-    parameters_[i].users.insert(m);
+    add(parameters_[i].users, m);
     // A forward pass while a backward pass runs is a recomputation.
     if (forward && !in_backward_.empty() && !parameters_[i].tensor->requires_grad) {
-      recomputed_[in_backward_.back()].insert(i);
-      parameters_[i].users.insert(in_backward_.back());
+      add(recomputed_[in_backward_.back()], i);
+      add(parameters_[i].users, in_backward_.back());
     }
     wait(i);
   }
@@ -166,20 +204,20 @@ void Zero3::fetch(std::size_t m, bool forward) {
 void Zero3::prefetch(std::size_t m) {
   // Uses up to those of this module leave the queue. Parameters that an earlier prefetch has taken from it
   // are not searched for again (`fetched_for` is this call or a later one).
-  std::set<std::size_t> passed;
+  Indices passed;
   const auto own =
       static_cast<std::size_t>(std::count_if(modules_[m].begin(), modules_[m].end(), [&](std::size_t i) {
         return parameters_[i].fetched_for < call_;
       }));
   while (!uses_.empty() && passed.size() < own) {
     parameters_[uses_.front().parameter].fetched_for = uses_.front().call;
-    passed.insert(uses_.front().parameter);
+    add(passed, uses_.front().parameter);
     uses_.pop_front();
   }
   // Both limits count elements before padding; max_live counts everything that is gathered.
   const std::int64_t limit = std::min(static_cast<std::int64_t>(policy_.max_live) - gathered_elements_,
                                       static_cast<std::int64_t>(policy_.prefetch));
-  std::set<std::size_t> next;
+  Indices next;
   std::int64_t elements = 0;
   while (!uses_.empty() && elements < limit) {
     const Use use = uses_.front();
@@ -187,8 +225,9 @@ void Zero3::prefetch(std::size_t m) {
     // A parameter that is present is passed over. The mark makes released_by() keep it until this use.
     Parameter& p = parameters_[use.parameter];
     p.fetched_for = std::max(p.fetched_for, use.call);
-    if (p.state == State::kAbsent && next.insert(use.parameter).second)
-      elements += static_cast<std::int64_t>(p.elements);
+    if (p.state != State::kAbsent || std::ranges::binary_search(next, use.parameter)) continue;
+    add(next, use.parameter);
+    elements += static_cast<std::int64_t>(p.elements);
   }
   if (!next.empty()) gather(next);
 }
@@ -196,33 +235,41 @@ void Zero3::prefetch(std::size_t m) {
 /// __params_to_release(): not what persists, not what the prefetch has passed over, and not what a module
 /// within the reuse distance needs. An lru_cache there too: decided at the first call with this number, and
 /// kept for all later micro-batches.
-const std::set<std::size_t>& Zero3::released_by(std::size_t m) {
-  const auto [at, added] = released_.try_emplace({m, call_});
-  std::set<std::size_t>& out = at->second;
-  if (!added) return out;
+const Zero3::Indices& Zero3::released_by(std::size_t m) {
+  const auto now = static_cast<std::size_t>(call_);
+  if (released_.size() <= now) released_.resize(std::max(now + 1, calls_.size() + 1));
+  std::vector<Released>& decided = released_[now];
+  if (const auto at = std::ranges::find(decided, m, &Released::module); at != decided.end())
+    return at->parameters;
+  Indices& out = decided.emplace_back(m, Indices()).parameters;
   for (const std::size_t i : modules_[m])
-    if (!parameters_[i].persists && parameters_[i].fetched_for <= call_) out.insert(i);
+    if (!parameters_[i].persists && parameters_[i].fetched_for <= call_) out.push_back(i);
   std::uint64_t passed = 0;
-  for (auto c = static_cast<std::size_t>(call_); c < calls_.size() && passed < policy_.reuse_distance; ++c)
+  for (std::size_t c = now; !out.empty() && c < calls_.size() && passed < policy_.reuse_distance; ++c)
     for (const std::size_t i : modules_[calls_[c]]) {
-      out.erase(i);
+      std::erase(out, i);
       passed += parameters_[i].elements;
     }
   return out;
 }
 
 void Zero3::release(std::size_t m, bool forward) {
-  const std::set<std::size_t>& out = order_ == Order::kKnown ? released_by(m) : modules_[m];
+  if (script_) {
+    end_views(m);
+    note(forward ? ZeroCall::kRelease : ZeroCall::kAfterBackwardOf, m);
+    return;
+  }
+  const Indices& out = order_ == Order::kKnown ? released_by(m) : modules_[m];
   for (const std::size_t i : modules_[m]) {
-    parameters_[i].users.erase(m);
-    if (out.contains(i)) free_weight(parameters_[i]);
+    std::erase(parameters_[i].users, m);
+    if (std::ranges::binary_search(out, i)) free_weight(parameters_[i]);
   }
   if (!forward) release_recomputed(m);
 }
 
 void Zero3::release_recomputed(std::size_t m) {
   for (const std::size_t i : std::exchange(recomputed_[m], {})) {
-    parameters_[i].users.erase(m);
+    std::erase(parameters_[i].users, m);
     if (!parameters_[i].persists) free_weight(parameters_[i]);
   }
 }
@@ -269,8 +316,22 @@ void Zero3::after_backward_of(std::size_t m) {
   std::erase(in_backward_, m);
 }
 
+void Zero3::before_backward(bool boundary) {
+  if (script_) script_->note(boundary ? ZeroCall::kBeforeLastBackward : ZeroCall::kBeforeBackward);
+  boundary_ = boundary;
+}
+
 void Zero3::after_gradient(const Tensor& parameter) {
   const std::size_t i = index_of_.at(parameter.get());
+  if (script_) {
+    // The free of the memory says which gradient it is; it has then no other handle.
+    Tensor gradient = std::exchange(parameter->grad, {});
+    if (gradient->references != 1 || gradient->storage->references != 1 || parameters_[i].layer != t_.layer)
+      script_->fail();
+    gradient.reset();
+    script_->note(ZeroCall::kGradient, parameters_[i].module, parameters_[i].ordinal);
+    return;
+  }
   const std::uint64_t elements = parameters_[i].elements;
   // reduce_independent_p_g_buckets_and_remove_grads(): copied into the bucket, or reduced at once if too
   // large.
@@ -335,11 +396,15 @@ void Zero3::copy_to_host(const Parameter& p) {
 /// release_backward_leftovers(): modules whose input needed no gradient, or was passed by name, have no hook
 /// after their backward pass.
 void Zero3::after_backward() {
+  if (script_) {
+    end_all_views();
+    return script_->note(ZeroCall::kAfterBackward);
+  }
   while (!in_backward_.empty()) {
     const std::size_t m = in_backward_.back();
     in_backward_.pop_back();
     for (const std::size_t i : modules_[m]) {
-      parameters_[i].users.erase(m);
+      std::erase(parameters_[i].users, m);
       if (!parameters_[i].persists) free_weight(parameters_[i]);
     }
     release_recomputed(m);
@@ -347,6 +412,10 @@ void Zero3::after_backward() {
 }
 
 void Zero3::step() {
+  if (script_) {
+    end_all_views();
+    return script_->note(ZeroCall::kStep);
+  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     wait(i);
     parameters_[i].users.clear();

@@ -7,8 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
-#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,8 @@ namespace trainhost::frameworks {
 struct StepSettings;
 struct ZeroPolicy;
 class OptimizerStep;
+class ZeroScript;
+enum class ZeroCall : std::uint8_t;
 
 /// A rank keeps a part of each parameter. A module gathers its own parameters before its forward pass and
 /// before its backward pass, and frees them after it. The first micro-batch records the order of the modules.
@@ -48,7 +49,7 @@ class Zero3 {
 
   void begin_micro_batch();
   /// boundary: the last micro-batch of a step.
-  void before_backward(bool boundary) { boundary_ = boundary; }
+  void before_backward(bool boundary);
   /// Calls a module. The backward pass of the module begins at its result and ends at its input, if
   /// `of_input`.
   Tensor call(const char* module, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
@@ -62,6 +63,9 @@ class Zero3 {
   const HostMemory& host() const { return host_; }
 
  private:
+  friend class Zero3Player;
+  /// Ascending, each once. They have few elements, and are made and searched for each call of a module.
+  using Indices = std::vector<std::size_t>;
   enum class State : std::uint8_t { kAbsent, kInFlight, kPresent };
   struct Gather {
     Tensor flat;  // of several parameters, until they are copied out
@@ -72,10 +76,11 @@ class Zero3 {
     Tensor tensor;
     std::uint64_t elements = 0, part = 0;  // part: elements of a rank
     std::int32_t layer = -1;
+    std::uint32_t ordinal = 0;  // among those of its layer
     const char* module = "";
     bool persists = false;
     State state = State::kAbsent;
-    std::set<std::size_t> users;     // modules that run
+    Indices users;                   // modules that run
     std::shared_ptr<Gather> gather;  // not yet waited for
     std::int64_t fetched_for = -1;   // the last use, in calls, that a gather looked at
   };
@@ -103,34 +108,48 @@ class Zero3 {
 
   void fetch(std::size_t module, bool forward);
   void prefetch(std::size_t module);
-  void gather(const std::set<std::size_t>& parameters);
+  void gather(const Indices& parameters);
   void wait(std::size_t parameter);
   void release(std::size_t module, bool forward);
   void release_recomputed(std::size_t module);
-  const std::set<std::size_t>& released_by(std::size_t module);
+  const Indices& released_by(std::size_t module);
   void free_weight(Parameter& p);
   void before_backward(std::size_t module);
   void after_backward_of(std::size_t module);
   void reduce_bucket();
+  // Where calls are noted only (zero3_script.hpp).
+  void note(ZeroCall call, std::size_t module);
+  void view(std::size_t module);
+  void view_parameter(Parameter& p);
+  void end_views(std::size_t module);
+  void end_all_views();
+  static void end_view(Tape& tape, Parameter& p);
 
   Tape& t_;
   const StepSettings& s_;
   const ZeroPolicy& policy_;
+  ZeroScript* const script_;  // none: the calls are carried out
+  std::map<std::int32_t, std::uint32_t> parameters_of_layer_;
+  std::vector<std::pair<std::int32_t, const char*>> names_;  // of the modules: layer and name
   std::vector<Parameter> parameters_;
-  std::map<const TensorBody*, std::size_t> index_of_;
-  std::map<std::pair<std::int32_t, std::string>, std::size_t> module_index_;
-  std::vector<std::set<std::size_t>> modules_;  // parameters of each
+  std::unordered_map<const TensorBody*, std::size_t> index_of_;
+  std::vector<std::vector<std::size_t>> modules_of_layer_;  // [0]: outside
+  std::vector<Indices> modules_;                            // parameters of each
 
   enum class Order : std::uint8_t { kUnknown, kRecorded, kKnown } order_ = Order::kUnknown;
   std::vector<std::size_t> calls_;  // modules in the order of their forward and backward passes
   std::deque<Use> uses_;            // that are not gathered yet
   std::int64_t call_ = 0, gathered_elements_ = 0;
-  std::map<std::pair<std::size_t, std::int64_t>, std::set<std::size_t>> released_;  // decided once
-  std::vector<std::size_t> in_backward_;  // modules whose backward pass has begun
+  struct Released {
+    std::size_t module;
+    Indices parameters;
+  };
+  std::vector<std::vector<Released>> released_;  // by call; decided once
+  std::vector<std::size_t> in_backward_;         // modules whose backward pass has begun
 
   /// Frozen parameters that a recomputation uses: released by the module whose backward pass has begun.
-  std::map<std::size_t, std::set<std::size_t>> recomputed_;
-  std::vector<Tensor> kept_;  // for the whole run
+  std::vector<Indices> recomputed_;  // by module
+  std::vector<Tensor> kept_;         // for the whole run
   Tensor gradients_of_parts_;
   HostMemory host_;
   std::vector<Tensor> norms_;  // of the gradients that were copied to the host

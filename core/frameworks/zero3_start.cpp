@@ -4,6 +4,7 @@
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/training_step.hpp"
 #include "core/frameworks/zero3.hpp"
+#include "core/frameworks/zero3_script.hpp"
 
 namespace trainhost::frameworks {
 
@@ -32,6 +33,7 @@ void Zero3::mark_persistent() {
 }
 
 void Zero3::start() {
+  if (script_) return script_->note(ZeroCall::kStart);
   mark_persistent();
   std::vector<std::size_t> matrices, vectors, all, frozen;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -1,0 +1,74 @@
+// A step under ZeRO 3 in two parts, for models of many equal layers. What the modules do does not depend on
+// what is gathered; what is gathered depends on sizes and order of all parameters. So the modules of four
+// layers run once and note where they call Zero3 (a script); the script is repeated for all layers
+// (repeat_layers.hpp) and played with a Zero3 that carries the calls out. Used by training_step() to save
+// time; it changes no result.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/frameworks/repeat_layers.hpp"
+#include "core/frameworks/tape.hpp"
+
+namespace trainhost::frameworks {
+
+struct StepSettings;
+struct TrainingStep;
+
+/// A call of Zero3, or kView: handles of the memory that a weight has now. Of a view both events count; a
+/// call is a storage that is freed at once.
+enum class ZeroCall : std::uint8_t {
+  kNone,
+  kParameter,
+  kShare,
+  kStart,
+  kBeginMicroBatch,
+  kFetch,
+  kRelease,
+  kRead,
+  kBeforeBackwardOf,
+  kAfterBackwardOf,
+  kGradient,
+  kBeforeBackward,
+  kBeforeLastBackward,
+  kAfterBackward,
+  kStep,
+  kView,
+};
+inline constexpr std::size_t kZeroCalls = 16;
+
+/// Notes calls as storages of the trace: `module` names the module, `layer` the layer that runs, and `bytes`
+/// has the argument.
+class ZeroScript {
+ public:
+  struct Declared {
+    Shape shape;
+    Element type = Element::kBF16;
+    bool trained = true;
+  };
+  explicit ZeroScript(Tape& tape) : t_(tape) {}
+  void note(ZeroCall call, const char* module = "", std::uint64_t argument = 0);
+  /// A parameter of the layer that is built.
+  void declare(const Shape& shape, Element type, const char* module, bool trained);
+  /// Memory for a view of a parameter; `ordinal`: among the parameters of its layer.
+  Tensor view(std::int32_t layer, const char* module, std::uint64_t ordinal);
+  /// The step does what a script cannot say.
+  void fail() { complete_ = false; }
+  bool is_complete() const { return complete_; }
+  const std::vector<Declared>& declared() const { return declared_; }
+
+ private:
+  Tape& t_;
+  std::vector<Declared> declared_;
+  bool complete_ = true;
+};
+
+/// Plays the script of one step twice. script: of all layers, from before the first parameter on; `step`:
+/// where its step begins; kept: as kept_by_step() returns it. Throws PeakAboveLimit where more bytes than
+/// `limit` exist.
+void play_zero3(const Trace& script, const std::vector<ZeroScript::Declared>& declared, const TraceMark& step,
+                const std::vector<bool>& kept, const StepSettings& settings, std::uint64_t limit,
+                TrainingStep& result);
+
+}  // namespace trainhost::frameworks
