@@ -272,13 +272,15 @@ class ChangeProposer {
       s.insert(s.end(), more);
       return s;
     };
+    // Not falling where weights are sharded: packed ones may stay whole on each rank.
     add(Price::kResult,
         {{rank, "only adapters of rank 8 are trained (LoRA)", 1, "trains far fewer parameters"},
          {with({{"lora.base", "bf16"}}), "adapters of rank 8, frozen bf16 weights (LoRA)", 1.1,
           "trains far fewer parameters"},
          {with({{"lora.base", "nf4"}, {"lora.double_quant", "true"}}),
           "adapters of rank 8, frozen 4-bit weights (QLoRA)", 1.3,
-          "trains far fewer parameters; rounds weights"}});
+          "trains far fewer parameters; rounds weights"}},
+        r_.parallel.zero != 3 && c_.framework != "fsdp2");
   }
 
   void smaller_adapters() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/placement/least_arena.hpp"
+#include "core/planning/budget.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/estimate_run.hpp"
@@ -168,6 +169,11 @@ const Replanner::CachedReport* Replanner::find_cached(const ResolvedRun& r, cons
   return nullptr;
 }
 
+bool Replanner::is_stand_in(const Estimate& e) const {
+  return !base_.config.framework.empty() && e.report.source == kClosedFormEstimator &&
+         decides_ != kClosedFormEstimator;
+}
+
 bool Replanner::is_refused(const Settings& settings) const {
   const auto sets = [](const Settings& all, const runfile::Override& o) {
     return std::ranges::any_of(
@@ -182,14 +188,35 @@ bool Replanner::is_refused(const Settings& settings) const {
   });
 }
 
+/// The closed form counts less than some frameworks keep, so its upper bounds must fit too.
+std::optional<Estimate> Replanner::plan_of_adapters(const Settings& settings) {
+  constexpr std::string_view kWithout[] = {"megatron", "torchtitan"};  // train no adapters
+  const bool adapters =
+      std::ranges::any_of(settings, [](const auto& o) { return o.key.starts_with("lora."); });
+  const bool may_stand_in = request_.estimators.empty() && base_.config.estimators.front() == "auto" &&
+                            !base_.config.framework.empty() && registry_.find(kClosedFormEstimator);
+  if (!adapters || !may_stand_in || std::ranges::count(kWithout, base_.config.framework)) return std::nullopt;
+  try {
+    std::optional<Estimate> e = plan_by(kClosedFormEstimator, source_.load(settings), false, Wanted::kAll);
+    if (!e || !e->fits || e->report.source != kClosedFormEstimator) return std::nullopt;
+    MemoryReport bounds = e->report;
+    raise_to_upper_bounds(bounds);
+    if (!judge(std::move(bounds), base_.budgets).fits) return std::nullopt;
+    return e;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::optional<Estimate> Replanner::plan(const Settings& settings, bool other_device, bool verdict_only) {
-  if (is_refused(settings)) return std::nullopt;
+  if (is_refused(settings)) return other_device ? std::nullopt : plan_of_adapters(settings);
   try {
     return plan_variation(source_.load(settings), other_device,
                           verdict_only ? Wanted::kVerdict : Wanted::kPeak);
   } catch (const plugin::PluginError& e) {
-    if (e.status() == "unsupported") refused_.push_back(settings);
-    return std::nullopt;
+    if (e.status() != "unsupported") return std::nullopt;
+    refused_.push_back(settings);
+    return other_device ? std::nullopt : plan_of_adapters(settings);
   } catch (const Error&) {
     return std::nullopt;  // not a valid run: the caller tries others
   }

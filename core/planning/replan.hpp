@@ -36,11 +36,12 @@ class Replanner {
   /// Plans the base with `settings` applied. nullopt: not a valid run, no estimator plans it, or a lower
   /// bound shows that it cannot fit. `other_device`: the settings name a device; its memory replaces
   /// memory.budget and the free memory of this machine. `verdict_only`: the bytes of a plan that does not fit
-  /// may be any beyond the budget.
+  /// may be any beyond the budget. Adapters that the estimator of a framework does not describe are planned
+  /// by the closed form, and fit only with its upper bounds.
   std::optional<Estimate> plan(const Settings& settings, bool other_device = false, bool verdict_only = true);
   /// True if the estimator has refused these settings, or a part of them, as not described: what it does not
   /// describe, it does not describe with further changes either, unless these recompute or add data ranks.
-  /// plan() then asks no estimator.
+  /// plan() then asks no estimator of the framework.
   bool is_refused(const Settings& settings) const;
   /// Plans a run that differs from the base in numbers only; no settings are parsed.
   std::optional<Estimate> plan(const runfile::RunConfig& c);
@@ -54,6 +55,8 @@ class Replanner {
   void set_digest(std::uint64_t digest) { digest_ = digest; }
 
   const ResolvedRun& base() const { return base_; }
+  /// Whether the closed form has planned a variation of a run that another estimator judged.
+  bool is_stand_in(const Estimate& e) const;
   std::uint64_t planned() const { return planned_; }  // number of estimates requested
 
  private:
@@ -72,6 +75,7 @@ class Replanner {
                                   Wanted wanted);
   const CachedReport* find_cached(const ResolvedRun& r, const std::string& id,
                                   const TrainerTraits& traits) const;
+  std::optional<Estimate> plan_of_adapters(const Settings& settings);
   bool has_states_of_base(const runfile::RunConfig& c) const;
   std::optional<Estimate> plan_of_trainer(const ResolvedRun& r, plugin::Registry& registry,
                                           const PlanRequest& request);

@@ -183,11 +183,14 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
         high = low;
       else if (++low == high || !fits(high - 1))
         return std::nullopt;
+      else if (fits(low))  // a guess that ignores a part is one or two values too low
+        high = low;
       else
-        --high;
+        ++low, --high;
     }
+    // Below the middle: what does not fit is planned faster than what does.
     while (low < high) {
-      const std::size_t middle = low + (high - low) / 2;
+      const std::size_t middle = low + (high - low) / 3;
       if (fits(middle))
         high = middle;
       else
@@ -202,9 +205,11 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
   if (!found) return std::nullopt;
   assert(low < family.changes.size());
   const CandidateChange& r = family.changes[low];
+  const char* const source =
+      replan.is_stand_in(*found) ? ", by the closed form, whose upper bounds fit too" : "";
   return make_change(
       merge_settings(prefix.settings, r.settings),
-      {{}, r.sentence + prefix.description, r.cost, r.cost_text, r.other_device, r.leaves_backend},
+      {{}, r.sentence + prefix.description + source, r.cost, r.cost_text, r.other_device, r.leaves_backend},
       family.price, *found);
 }
 

@@ -412,4 +412,31 @@ BOOST_AUTO_TEST_CASE(every_real_config_is_planned_and_its_changes_fit,
   BOOST_TEST(configs >= 40u);
 }
 
+BOOST_AUTO_TEST_CASE(adapters_that_a_framework_trains_are_suggested_although_they_are_not_replayed) {
+  const std::vector<std::string> arguments = {"--model=llama-3-70b", "--device=h100-80gb"},
+                                 sets = {"parallel.data=8"};
+  const auto adapters = [&](const std::string& framework, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = arguments, settings = sets;
+    all.push_back("--for=" + framework);
+    settings.insert(settings.end(), more.begin(), more.end());
+    const Json j = plan_json(all, settings);
+    changes_fit(all, settings, j, 1);
+    for (const Json& c : j["changes"])
+      for (const std::string s : c["set"])
+        if (s.starts_with("lora.")) return c;
+    return Json();
+  };
+  const Json closed = adapters("fsdp2");
+  BOOST_REQUIRE(closed.is_object());
+  BOOST_TEST(closed["estimator"] == "transformer");
+  BOOST_TEST(closed["sentence"].get<std::string>().find("by the closed form, whose upper bounds fit too") !=
+             std::string::npos);
+  BOOST_TEST(closed["set"] == Json({"train.recompute=full", "lora.rank=8"}), closed.dump());
+  const Json replayed = adapters("deepspeed", {"parallel.zero=3"});
+  BOOST_REQUIRE(replayed.is_object());
+  BOOST_TEST(replayed["estimator"] == "pytorch");
+  BOOST_TEST(replayed["set"] == Json({"lora.rank=8"}), replayed.dump());
+  BOOST_TEST(adapters("torchtitan", {"parallel.zero=3"}).is_null());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
