@@ -134,8 +134,10 @@ std::vector<Entry> read_variables(const std::string& text, const std::string& na
     });
     if (last == words.rend()) continue;
     const std::string value = expanded(last->text.substr(variable.size() + 1), known);
-    if (!value.empty() && value.find_first_of("$`") == value.npos)
-      out.push_back({std::string(variable), last->where, typed(value, last->where)});
+    if (value.empty()) continue;
+    const bool known_value = value.find_first_of("$`") == value.npos;
+    out.push_back({std::string(variable), last->where,
+                   known_value ? typed(value, last->where) : runfile::text_value(value, last->where)});
   }
   return out;
 }

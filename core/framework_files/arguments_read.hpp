@@ -18,8 +18,8 @@ namespace trainhost::framework_files {
 /// contains any other expansion is an error with its position where a key needs the value.
 std::vector<runfile::Entry> read_arguments(const std::string& text, const std::string& name);
 
-/// The last assignment of each of these variables, as an entry with its name, where its value is known:
-/// "NPROC_PER_NODE=4 swift sft", "export NNODES=2".
+/// The last assignment of each of these variables, as an entry with its name: "NPROC_PER_NODE=4 swift sft",
+/// "export NNODES=2". A value that the script does not say, as of NNODES=$COUNT, is a text.
 std::vector<runfile::Entry> read_variables(const std::string& text, const std::string& name,
                                            std::initializer_list<std::string_view> variables);
 

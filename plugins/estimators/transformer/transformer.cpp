@@ -84,6 +84,9 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked", "liger", "cut"});
   if (loss == "liger") r.memory.cross_entropy = CrossEntropy::kLiger;
   if (loss == "cut") r.memory.cross_entropy = CrossEntropy::kCut;
+  // Both compute the loss with the head and keep no logits, which DPO needs.
+  if (given.text("method") == "dpo" && (loss == "liger" || loss == "cut"))
+    r.memory.cross_entropy = CrossEntropy::kPlain;
 }
 
 std::int32_t match(const th_model* m, const th_run* r) {
@@ -253,7 +256,9 @@ std::string note_of_experts(const RunSpec& run) {
          "per "
          "layer: they are in " +
          std::string(name(own)) +
-         (own == DType::kF32 ? ", to which prepare_model_for_kbit_training() of peft casts them" : "") +
+         (own == DType::kF32 && (run.compute == DType::kBF16 || run.compute == DType::kF16)
+              ? ", to which prepare_model_for_kbit_training() of peft casts them"
+              : "") +
          ". plan.quant_experts = true plans experts that something else quantizes.";
 }
 
@@ -328,7 +333,11 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     if (p && traits.tier == Tier::kHost) move_to_host(report);
     const bool reference =
         given.flag("reference_model", true);  // refused where it is no flag, whatever the method
-    if (reference && given.text("method") == "dpo") add_reference_model(report, run);
+    const bool prefers = given.text("method") == "dpo";
+    if (reference && prefers) add_reference_model(report, run);
+    const auto loss = given.text("cross_entropy");
+    if (prefers && (loss == "liger" || loss == "cut"))
+      report.notes.push_back("DPO needs the logits: plan.cross_entropy = \"" + *loss + "\" has no effect.");
     if (const auto bytes = given.count("runtime")) set_runtime(report, *bytes);
     if (trains_with_torch_optim(framework) && run.mode != RunMode::kInference) bound_step_of_torch(report);
     add_notes(report, a, model, run, p ? &traits : nullptr, framework);

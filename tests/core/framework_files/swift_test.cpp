@@ -95,6 +95,13 @@ BOOST_AUTO_TEST_CASE(variables_give_the_devices_of_all_nodes) {
   BOOST_TEST((fate("t.sh", open, "NPROC_PER_NODE").first == KeyUse::kNotModelled));
   BOOST_TEST(fate("t.sh", open, "NPROC_PER_NODE").second == "the script does not say how many");
   BOOST_TEST(value(settings("t.sh", open), "parallel.data") == "");
+  // Devices of one node are not those of an unknown number of nodes.
+  for (const std::string nodes : {"NNODES=$COUNT ", "NNODES=$(wc -l < hosts) ", "NNODES=`cat n` "}) {
+    const std::string unknown = nodes + "NPROC_PER_NODE=4 " + job;
+    BOOST_TEST(value(settings("t.sh", unknown), "parallel.data") == "", nodes);
+    BOOST_TEST((fate("t.sh", unknown, "NNODES").first == KeyUse::kNotModelled), nodes);
+  }
+  BOOST_TEST(value(settings("t.sh", "NNODES=${COUNT:-2} NPROC_PER_NODE=4 " + job), "parallel.data") == "8");
 }
 
 BOOST_AUTO_TEST_CASE(quantized_models_and_preferences_are_read) {

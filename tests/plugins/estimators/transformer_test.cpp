@@ -2,9 +2,12 @@
 // Also the plugin through the host: families, errors, notes.
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
+#include <map>
 #include <random>
+#include <string>
 
 #include "core/model/architecture.hpp"
+#include "core/model/presets.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "tests/plugins/estimators/report_notes.hpp"
@@ -168,6 +171,52 @@ BOOST_AUTO_TEST_CASE(a_model_with_linear_attention_has_a_note_on_its_kernels_and
   });
   r = {}, r.mode = RunMode::kInference;
   BOOST_TEST(!has_note(plan(hybrid, r), "kernels of flash-linear-attention"));
+}
+
+/// Report of llama_7b() with options of the plugin.
+static MemoryReport with_options(const RunSpec& r, const std::map<std::string, std::string>& options,
+                                 const ModelSpec& m = llama_7b()) {
+  tp::HostOptions o;
+  o.plugin_options[""] = options;
+  tp::Registry plugins({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, std::move(o));
+  return plugins.estimator("transformer").estimate(m, r, nullptr);
+}
+
+BOOST_AUTO_TEST_CASE(dpo_keeps_its_logits_whatever_computes_the_loss) {
+  RunSpec r;
+  r.seq_len = 512;
+  r.memory.cross_entropy = CrossEntropy::kPlain;
+  const std::string framework = "llama-factory";
+  const auto logits = [&](const std::map<std::string, std::string>& options) {
+    return with_options(r, options).component_bytes(Component::kLogits);
+  };
+  const std::uint64_t plain = logits({{"framework", framework}, {"method", "dpo"}});
+  BOOST_TEST(plain == 2 * 512 * 32000u * 12);
+  for (const std::string loss : {"liger", "cut"}) {
+    r.memory.cross_entropy = CrossEntropy::kFused;  // as the plugin's interface has it
+    BOOST_TEST(logits({{"framework", framework}, {"cross_entropy", loss}}) < plain / 2, loss);
+    const std::map<std::string, std::string> dpo{
+        {"framework", framework}, {"method", "dpo"}, {"cross_entropy", loss}};
+    BOOST_TEST(logits(dpo) == plain, loss);
+    BOOST_TEST(has_note(with_options(r, dpo), "plan.cross_entropy = \"" + loss + "\" has no effect"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(experts_are_said_to_be_cast_only_where_they_are) {
+  RunSpec r;
+  r.mode = RunMode::kQlora;
+  r.lora_rank = 8, r.lora_targets = 1;
+  r.memory.frozen = DType::kNF4;
+  const ModelSpec m = *model::find_planned_preset("mixtral-8x7b-v0.1");
+  const auto note = [&](DType compute, const std::string& framework) {
+    r.compute = compute;
+    return with_options(r, {{"framework", framework}}, m);
+  };
+  const char* const cast = "prepare_model_for_kbit_training() of peft casts them";
+  BOOST_TEST(has_note(note(DType::kBF16, "axolotl"), cast));
+  BOOST_TEST(has_note(note(DType::kBF16, "deepspeed"), "they are in bf16. plan.quant_experts"));
+  BOOST_TEST(has_note(note(DType::kF32, "deepspeed"), "they are in f32. plan.quant_experts"));
+  BOOST_TEST(!has_note(note(DType::kF32, "deepspeed"), cast));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
