@@ -1,6 +1,7 @@
 // core/framework_files: what a file of each framework means as settings of a run file. The fixtures have the
 // keys and the spelling of the frameworks' own examples.
 #include <boost/test/unit_test.hpp>
+#include <set>
 
 #include "core/runfile/run_config.hpp"
 #include "tests/core/framework_files/settings_of.hpp"
@@ -283,6 +284,38 @@ BOOST_AUTO_TEST_CASE(every_fixture_is_a_valid_run) {
     BOOST_TEST((again.run == c.run && model == c.model && again.framework == c.framework), files.front());
     BOOST_TEST(s.keys.size() > 10u);
   }
+}
+
+// Planners ask for one job with many options; what is kept must not carry one answer into another.
+BOOST_AUTO_TEST_CASE(a_job_that_is_asked_again_answers_as_one_that_is_read_anew) {
+  const std::vector<std::vector<runfile::Override>> options = {
+      {},
+      {{"train.micro_batch", "1"}},
+      {{"train.micro_batch", "4"}},
+      {{"train.micro_batch", "4"}, {"parallel.data", "16"}},
+      {{"parallel.data", "32"}},
+      {{"data.seq_len", "1024"}},
+      {{"train.recompute", "none"}, {"data.seq_len", "1024"}}};
+  const auto text = [](const framework_files::FileSettings& s) {
+    std::string out = lines(by_key(s));
+    for (const runfile::FileKey& k : s.keys)
+      out += k.key + " " + k.value + " " + std::to_string(int(k.use)) + " " + k.note + "\n";
+    return out;
+  };
+  std::set<std::string> different;
+  for (const std::vector<std::string>& files :
+       {std::vector{fixture("deepspeed.json"), fixture("training_arguments.json")},
+        std::vector{fixture("axolotl.yaml")}, std::vector{fixture("llama_factory.yaml")},
+        std::vector{fixture("megatron.sh")}}) {
+    const framework_files::JobFiles job(files);
+    for (int round = 0; round < 2; ++round)
+      for (const auto& o : options) {
+        const std::string answer = text(job.settings(o));
+        BOOST_TEST(answer == text(read_files(files, o)), files.front());
+        different.insert(answer);
+      }
+  }
+  BOOST_TEST(different.size() >= 16u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,11 +3,15 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <random>
+#include <set>
 
 #include "core/model/presets.hpp"
 #include "core/placement/pack.hpp"
 #include "core/placement/pack_gaps.hpp"
 #include "core/placement/pack_two_ends.hpp"
+#include "core/placement/placed_run.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 #include "tests/core/placement/cases.hpp"
@@ -364,6 +368,33 @@ BOOST_AUTO_TEST_CASE(a_405b_model_is_planned_in_milliseconds_and_little_memory) 
     BOOST_CHECK_LT(best, 500.0);  // 8 ms on an idle machine; seconds if a part were quadratic
 #endif
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_kept_placement_is_that_of_the_same_run) {
+  // Cases that differ in one value each, asked for in a random order: some are kept, some are not any more.
+  std::vector<Case> cases(6, small_case());
+  cases[1].model.intermediate = 16;
+  cases[2].run.seq_len = 7;
+  cases[3].run.recompute = Recompute::kFull;
+  cases[4].traits.head_chunk_tokens = 4;
+  cases[5].traits.threads = 3;
+  std::vector<std::uint64_t> expected;
+  for (const Case& c : cases) expected.push_back(place(c.build()).digest);
+  BOOST_TEST(std::set<std::uint64_t>(expected.begin(), expected.end()).size() >= 5u);
+  std::mt19937 random(4);
+  std::size_t shared = 0;
+  std::shared_ptr<const PlacedRun> last;
+  for (int i = 0; i < 200; ++i) {
+    const std::size_t n = random() % cases.size();
+    const Case& c = cases[n];
+    const std::shared_ptr<const PlacedRun> placed = placed_run(c.model, c.run, c.traits);
+    BOOST_TEST(placed->plan.digest == expected[n], "case " << n);
+    BOOST_TEST(digest(placed->program, placed->plan.offset) == expected[n], "case " << n);
+    shared += placed == last;
+    last = placed;
+    BOOST_TEST(placed_run(c.model, c.run, c.traits) == placed);  // kept
+  }
+  BOOST_TEST(shared > 10u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

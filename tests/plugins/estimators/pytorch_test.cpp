@@ -1,8 +1,11 @@
 // The estimator of PyTorch: its settings of a run allocate what PyTorch's counters report
 // (tests/golden/oracle), its report adds up, and it refuses what it does not describe. Also the plugin
 // through the host.
+#include <algorithm>
+#include <array>
 #include <boost/test/unit_test.hpp>
 #include <functional>
+#include <random>
 
 #include "core/model/presets.hpp"
 #include "tests/plugins/estimators/pytorch_runs.hpp"
@@ -258,6 +261,63 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_descr
       tp::PluginError, [](const tp::PluginError& e) {
         return std::string(e.what()).starts_with("plan.framework_version = 0.9: expected 0.0, 0.1 or 0.2");
       });
+}
+
+// Replays are kept, and end early where only the verdict is asked for: each verdict is that of a step and an
+// allocator that nothing else has used, in whatever order budgets are asked for.
+BOOST_AUTO_TEST_CASE(verdicts_are_those_of_a_step_that_is_calculated_anew) {
+  std::mt19937 random(15);
+  std::size_t fits = 0, exceeds = 0, same_bytes = 0;
+  const auto choose = [&](auto... values) {
+    const std::array all{values...};
+    return all[random() % all.size()];
+  };
+  const model::Architecture whole = model::from_model(*model::find_planned_preset("llama-3.2-1b"));
+  for (int round = 0; round < 25; ++round) {
+    model::Architecture a = whole;
+    a.layers.front().count = choose(2u, 3u, 6u, 9u);
+    RunSpec run;
+    run.seq_len = choose(256u, 512u, 1000u);
+    run.micro_batch = choose(1u, 2u), run.accumulate = choose(1u, 2u);
+    run.weight = run.compute = DType::kBF16, run.master = DType::kF32;
+    run.recompute = choose(Recompute::kNone, Recompute::kFull);
+    run.memory.cross_entropy = CrossEntropy::kPlain;
+    pytorch::Options options;
+    if (choose(0, 1)) {
+      options.framework = pytorch::Framework::kDeepSpeed, options.name = "deepspeed";
+      run.parallel.zero = choose(1u, 2u, 3u), run.parallel.data = choose(2u, 8u);
+      run.grad = DType::kBF16;
+    }
+    std::vector<std::string> notes;
+    const frameworks::StepSettings s = pytorch::step_settings(a, run, options, notes);
+    const frameworks::Trace t = frameworks::training_step(a, s).trace;
+    const std::uint64_t reserved = frameworks::replay_allocator(t, options.allocator).reserved,
+                        peak = frameworks::find_peak(t).bytes;
+    std::vector<std::uint64_t> budgets = {peak / 4,
+                                          peak / 2,
+                                          peak - 512,
+                                          peak + options.runtime,
+                                          (peak + reserved) / 2 + options.runtime,
+                                          reserved + options.runtime - 1,
+                                          reserved + options.runtime,
+                                          2 * reserved + options.runtime};
+    std::ranges::shuffle(budgets, random);
+    for (const std::uint64_t budget : budgets) {
+      run.device_budget = budget;
+      pytorch::Options asked = options;
+      asked.only_if_it_fits = true, asked.verdict_only = choose(0, 1);
+      const std::uint64_t bytes = pytorch::report(a, run, asked).tier_bytes(Tier::kDevice);
+      const std::uint64_t capacity = budget > options.runtime ? budget - options.runtime : 0;
+      const bool expected =
+          capacity >= peak && !frameworks::replay_allocator(t, options.allocator, capacity).out_of_memory;
+      BOOST_TEST((bytes <= budget) == expected, "round " << round << ", budget " << budget);
+      expected ? ++fits : ++exceeds;
+      if (capacity >= reserved) same_bytes += bytes == reserved + options.runtime;
+    }
+  }
+  BOOST_TEST(fits >= 50u);
+  BOOST_TEST(exceeds >= 75u);
+  BOOST_TEST(same_bytes == 50u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
