@@ -22,8 +22,10 @@ class MegatronDecoder {
  public:
   /// Allocates weights and buffers.
   MegatronDecoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
-  /// Forward and backward passes of all micro-batches, and the optimizer.
-  void run(std::uint32_t step);
+  /// Forward and backward passes of all micro-batches.
+  void run_passes(std::uint32_t step);
+  /// The optimizer's step.
+  void run_update(std::uint32_t step);
 
  private:
   struct Layer {

@@ -141,7 +141,7 @@ void MegatronDecoder::run_virtual_stages(std::uint32_t step) {
   for (std::uint32_t k = passes - warm_up; k < passes; ++k) backward_pass(k);
 }
 
-void MegatronDecoder::run(std::uint32_t step) {
+void MegatronDecoder::run_passes(std::uint32_t step) {
   forwards_ = backwards_ = 0;
   step_ = step;
   if (s_.megatron.virtual_stages > 1) {
@@ -154,6 +154,9 @@ void MegatronDecoder::run(std::uint32_t step) {
       run_backward(step, {});
     }
   }
+}
+
+void MegatronDecoder::run_update(std::uint32_t step) {
   t_.begin(kUpdate, step, 0);
   update();
 }

@@ -19,6 +19,7 @@
 #include "core/frameworks/decoder_torchtitan.hpp"
 #include "core/frameworks/decoder_torchtune.hpp"
 #include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/megatron_passes.hpp"
 #include "core/frameworks/operators.hpp"
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/repeat_layers.hpp"
@@ -134,11 +135,28 @@ bool is_copied(const StepSettings& s, const TraceMark& before, const Calculation
 /// the frees of everything that is left.
 std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const StepSettings& s,
                                const Calculation& c) {
+  static KeptPasses kept;
   MegatronDecoder model(tape, a, s);
   const TraceMark before = end_of(c.result.trace);
-  model.run(1);
+  // Copies of weights in 8 bits are made in the passes, and written by the update.
+  const bool shares =
+      s.megatron.optimizer_ranks > 1 && s.megatron.products.recipe == ProductRecipe::kNone && s.copies_step;
+  const std::shared_ptr<const MegatronPasses> known = shares ? kept.find(a, s) : nullptr;
+  std::shared_ptr<const MegatronPasses> made;
+  if (known) {
+    add_passes(tape, *known);
+  } else {
+    model.run_passes(1);
+    if (shares) made = passes_since(before, tape, c.result.trace, a, s);
+  }
+  model.run_update(1);
   const bool copied = is_copied(s, before, c);
-  for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) model.run(step);
+  assert(copied || !known);
+  if (copied && made) kept.add(std::move(made));
+  for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) {
+    model.run_passes(step);
+    model.run_update(step);
+  }
   return c.result.trace.events.size();
 }
 

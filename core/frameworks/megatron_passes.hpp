@@ -1,0 +1,42 @@
+// The passes of a step of Megatron-LM are the same for all ranks of its optimizer, which differ in their
+// parts of the weights. Planners ask for several ranks, so the events of the first are kept for the others.
+// Used by training_step() to save time; it changes no result.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::frameworks {
+
+/// What the forward and backward passes of the first step add to a trace.
+struct MegatronPasses {
+  model::Architecture architecture;
+  StepSettings settings;  // of rank 0
+  TraceMark before;       // indices and positions count from here
+  Trace trace;
+  std::vector<std::uint64_t> saved_bytes;
+};
+
+/// The events of `t` from `before` on; nullptr where they free what is older.
+std::shared_ptr<const MegatronPasses> passes_since(const TraceMark& before, const Tape& tape, const Trace& t,
+                                                   const model::Architecture& a, const StepSettings& s);
+
+/// Writes them to the trace of another rank.
+void add_passes(Tape& tape, const MegatronPasses& p);
+
+/// The passes of the last few runs. May be used by several threads at the same time.
+class KeptPasses {
+ public:
+  /// nullptr: not kept.
+  std::shared_ptr<const MegatronPasses> find(const model::Architecture& a, const StepSettings& s);
+  void add(std::shared_ptr<const MegatronPasses> p);
+
+ private:
+  std::mutex lock_;
+  std::vector<std::shared_ptr<const MegatronPasses>> kept_;
+};
+
+}  // namespace trainhost::frameworks
