@@ -14,6 +14,10 @@
 namespace trainhost::frameworks {
 namespace {
 
+bool has(const std::vector<std::size_t>& indices, std::size_t i) {
+  return std::binary_search(indices.begin(), indices.end(), i);
+}
+
 void add(std::vector<std::size_t>& indices, std::size_t i) {
   const auto at = std::ranges::lower_bound(indices, i);
   if (at == indices.end() || *at != i) indices.insert(at, i);
@@ -225,7 +229,7 @@ void Zero3::prefetch(std::size_t m) {
     // A parameter that is present is passed over. The mark makes released_by() keep it until this use.
     Parameter& p = parameters_[use.parameter];
     p.fetched_for = std::max(p.fetched_for, use.call);
-    if (p.state != State::kAbsent || std::ranges::binary_search(next, use.parameter)) continue;
+    if (p.state != State::kAbsent || has(next, use.parameter)) continue;
     add(next, use.parameter);
     elements += static_cast<std::int64_t>(p.elements);
   }
@@ -241,7 +245,8 @@ const Zero3::Indices& Zero3::released_by(std::size_t m) {
   std::vector<Released>& decided = released_[now];
   if (const auto at = std::ranges::find(decided, m, &Released::module); at != decided.end())
     return at->parameters;
-  Indices& out = decided.emplace_back(m, Indices()).parameters;
+  decided.push_back({m, {}});
+  Indices& out = decided.back().parameters;
   for (const std::size_t i : modules_[m])
     if (!parameters_[i].persists && parameters_[i].fetched_for <= call_) out.push_back(i);
   std::uint64_t passed = 0;
@@ -262,7 +267,7 @@ void Zero3::release(std::size_t m, bool forward) {
   const Indices& out = order_ == Order::kKnown ? released_by(m) : modules_[m];
   for (const std::size_t i : modules_[m]) {
     std::erase(parameters_[i].users, m);
-    if (std::ranges::binary_search(out, i)) free_weight(parameters_[i]);
+    if (has(out, i)) free_weight(parameters_[i]);
   }
   if (!forward) release_recomputed(m);
 }

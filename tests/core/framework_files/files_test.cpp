@@ -302,6 +302,14 @@ BOOST_AUTO_TEST_CASE(a_job_that_is_asked_again_answers_as_one_that_is_read_anew)
       out += k.key + " " + k.value + " " + std::to_string(int(k.use)) + " " + k.note + "\n";
     return out;
   };
+  // Some options contradict the files.
+  const auto answer_of = [&](const auto& ask) -> std::string {
+    try {
+      return text(ask());
+    } catch (const Error& e) {
+      return e.full();
+    }
+  };
   std::set<std::string> different;
   for (const std::vector<std::string>& files :
        {std::vector{fixture("deepspeed.json"), fixture("training_arguments.json")},
@@ -310,8 +318,8 @@ BOOST_AUTO_TEST_CASE(a_job_that_is_asked_again_answers_as_one_that_is_read_anew)
     const framework_files::JobFiles job(files);
     for (int round = 0; round < 2; ++round)
       for (const auto& o : options) {
-        const std::string answer = text(job.settings(o));
-        BOOST_TEST(answer == text(read_files(files, o)), files.front());
+        const std::string answer = answer_of([&] { return job.settings(o); });
+        BOOST_TEST(answer == answer_of([&] { return read_files(files, o); }), files.front());
         different.insert(answer);
       }
   }

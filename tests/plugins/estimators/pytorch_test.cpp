@@ -272,7 +272,9 @@ BOOST_AUTO_TEST_CASE(verdicts_are_those_of_a_step_that_is_calculated_anew) {
     const std::array all{values...};
     return all[random() % all.size()];
   };
-  const model::Architecture whole = model::from_model(*model::find_planned_preset("llama-3.2-1b"));
+  const auto presets = model_presets();
+  const model::Architecture whole =
+      model::from_model(*std::ranges::find(presets, "llama-3.2-1b", &ModelSpec::name));
   for (int round = 0; round < 25; ++round) {
     model::Architecture a = whole;
     a.layers.front().count = choose(2u, 3u, 6u, 9u);
