@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
+#include <vector>
 
 namespace trainhost {
 
@@ -12,12 +14,21 @@ namespace trainhost {
 /// allow; UINT32_MAX without a limit. root: "/" except in tests.
 std::uint32_t cpus_by_quota(const std::filesystem::path& root);
 
+/// CPUs of the launcher of this process, ascending: what it may divide among the processes that it starts.
+/// The launcher is the nearest ancestor whose environment lacks `rank_variable`; programs between it and this
+/// one, such as a shell, have it. All CPUs that are online if the launcher cannot be seen, as from a
+/// container; empty if the system does not say either. root: "/" except in tests.
+std::vector<std::uint32_t> launcher_cpus(const std::filesystem::path& root, std::string_view rank_variable);
+
 /// Threads for a process that may use the given CPUs: one per core (cpu_topology.hpp), and no more than
 /// cpus_by_quota(). Of `processes` processes that a launcher has started on this machine its share, at least
-/// 1; of the cores only if it may use all `online` CPUs, because else the launcher has divided them.
+/// 1: if all can have as many cores of `launcher` as this one, each has its own; else so many share these
+/// cores as the sizes of the two sets require. Both sets count by their cores; `launcher` may be empty.
 std::uint32_t default_threads(const std::filesystem::path& root, std::span<const std::uint32_t> cpus,
-                              std::uint32_t online, std::uint32_t processes);
+                              std::span<const std::uint32_t> launcher, std::uint32_t processes);
 /// The same of this machine and the CPUs of this process (its affinity).
-std::uint32_t default_threads(std::uint32_t processes = 1);
+std::uint32_t default_threads();
+/// The same of one of `processes` processes to each of which a launcher gave the variable of its rank.
+std::uint32_t default_threads(std::uint32_t processes, std::string_view rank_variable);
 
 }  // namespace trainhost

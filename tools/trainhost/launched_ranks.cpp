@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
@@ -58,12 +59,11 @@ std::optional<LaunchedProcess> process_of_torchrun() {
 /// Where other processes fail too, the launcher ends this one before its turn.
 constexpr std::chrono::milliseconds kTurn{1500};
 
-}  // namespace
-
-std::optional<LaunchedProcess> launched_process() {
+/// The process, and the name of the variable with its rank.
+std::optional<std::pair<LaunchedProcess, const char*>> process_and_variable() {
   // Under srun too, which may have started torchrun.
   if (std::getenv("TORCHELASTIC_RUN_ID"))
-    if (const auto p = process_of_torchrun()) return p;
+    if (const auto p = process_of_torchrun()) return std::pair{*p, "RANK"};
   for (const Variables& v : kLaunchers) {
     if (!std::getenv(v.rank) || !std::getenv(v.ranks)) continue;
     LaunchedProcess p{number_in(v.rank), number_in(v.ranks), number_in(v.local_ranks), v.launcher};
@@ -72,9 +72,17 @@ std::optional<LaunchedProcess> launched_process() {
           fmt::format("{} = {} and {} = {} contradict each other", v.rank, p.rank, v.ranks, p.ranks),
           "start the run with mpirun or srun, without setting their variables");
     p.local_ranks = std::clamp(p.local_ranks, 1u, p.ranks);
-    if (p.ranks > 1) return p;
+    if (p.ranks > 1) return std::pair{p, v.rank};
   }
-  return process_of_torchrun();
+  if (const auto p = process_of_torchrun()) return std::pair{*p, "RANK"};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LaunchedProcess> launched_process() {
+  const auto found = process_and_variable();
+  return found ? std::optional(found->first) : std::nullopt;
 }
 
 std::string name_of_process() {
@@ -83,8 +91,8 @@ std::string name_of_process() {
 }
 
 std::uint32_t threads_of_process() {
-  const std::optional<LaunchedProcess> launched = launched_process();
-  return default_threads(launched ? launched->local_ranks : 1);
+  const auto found = process_and_variable();
+  return found ? default_threads(found->first.local_ranks, found->second) : default_threads();
 }
 
 std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {

@@ -104,17 +104,37 @@ BOOST_AUTO_TEST_CASE(one_thread_per_core_within_the_quota_and_the_share_of_a_pro
   const FileTree tree;
   write_machine(tree, 2, 4);
   const Cpus all = up_to(16);
-  BOOST_TEST(default_threads(tree.path, all, 16, 1) == 8u);
-  BOOST_TEST(default_threads(tree.path, all, 16, 4) == 2u);
-  BOOST_TEST(default_threads(tree.path, all, 16, 40) == 1u);
-  // The launcher has given this process two cores.
-  BOOST_TEST(default_threads(tree.path, Cpus{0, 1, 8, 9}, 16, 4) == 2u);
-  BOOST_TEST(default_threads(tree.path, Cpus{}, 16, 1) == 1u);
+  BOOST_TEST(default_threads(tree.path, all, {}, 1) == 8u);
+  BOOST_TEST(default_threads(tree.path, all, all, 4) == 2u);
+  BOOST_TEST(default_threads(tree.path, all, all, 40) == 1u);
+  BOOST_TEST(default_threads(tree.path, Cpus{}, {}, 1) == 1u);
   tree.write("proc/self/cgroup", "0::/\n");
   tree.write("sys/fs/cgroup/cpu.max", "350000 100000\n");
-  BOOST_TEST(default_threads(tree.path, all, 16, 1) == 3u);
-  BOOST_TEST(default_threads(tree.path, all, 16, 2) == 1u);
-  BOOST_TEST(default_threads(tree.path, Cpus{0, 8}, 16, 1) == 1u);
+  BOOST_TEST(default_threads(tree.path, all, {}, 1) == 3u);
+  BOOST_TEST(default_threads(tree.path, all, all, 2) == 1u);
+  BOOST_TEST(default_threads(tree.path, Cpus{0, 8}, {}, 1) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(processes_share_cores_only_if_the_launcher_has_not_enough_for_each) {
+  const FileTree tree;
+  write_machine(tree, 2, 4);  // core c has the CPUs c and c + 8; the second node has the cores 4 to 7
+  const Cpus all = up_to(16), two = {0, 1, 8, 9}, node = {0, 1, 2, 3, 8, 9, 10, 11};
+  // Two cores of eight each for four processes (mpirun --map-by slot:pe=2): nothing is shared.
+  BOOST_TEST(default_threads(tree.path, two, all, 4) == 2u);
+  // Bound to a socket: two and four processes on each; with three, the fuller socket decides for all.
+  BOOST_TEST(default_threads(tree.path, node, all, 2) == 4u);
+  BOOST_TEST(default_threads(tree.path, node, all, 4) == 2u);
+  BOOST_TEST(default_threads(tree.path, node, all, 8) == 1u);
+  BOOST_TEST(default_threads(tree.path, node, all, 3) == 2u);
+  // The launcher itself may use four cores (taskset, a container) and has not divided them, or has.
+  BOOST_TEST(default_threads(tree.path, node, node, 4) == 1u);
+  BOOST_TEST(default_threads(tree.path, node, node, 2) == 2u);
+  BOOST_TEST(default_threads(tree.path, two, node, 2) == 2u);
+  BOOST_TEST(default_threads(tree.path, two, node, 4) == 1u);
+  // More processes than cores; an unknown launcher; one that runs elsewhere than its processes.
+  BOOST_TEST(default_threads(tree.path, Cpus{0, 8}, all, 16) == 1u);
+  BOOST_TEST(default_threads(tree.path, two, {}, 2) == 1u);
+  BOOST_TEST(default_threads(tree.path, two, Cpus{2, 3}, 2) == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(the_environment_selects_the_binding) {
