@@ -66,9 +66,12 @@ void raise_limit_of_files(std::size_t connections) {
   const rlim_t most = limit.rlim_max;
   limit.rlim_cur = std::min(wanted, most);
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || most < connections + 16)
-    throw ConnectionError("it needs " + std::to_string(wanted) +
-                          " open files for the ranks, but the limit is " + std::to_string(most) +
-                          " (ulimit -n)");
+    throw ConnectionError("it needs " + std::to_string(wanted) + " open files for " +
+                          std::to_string(connections) + " ranks, but the hard limit is " +
+                          std::to_string(most) +
+                          "; raise it on this host (ulimit -Hn, LimitNOFILE of systemd, docker --ulimit "
+                          "nofile=" +
+                          std::to_string(wanted) + ")");
 }
 
 }  // namespace

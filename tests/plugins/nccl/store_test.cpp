@@ -6,8 +6,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "plugins/nccl/store.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/torchrun.hpp"
 
 using namespace trainhost;
@@ -132,6 +135,32 @@ BOOST_AUTO_TEST_CASE(one_thread_serves_more_connections_than_the_limit_of_files)
     BOOST_TEST((Clock::now() - begin < seconds(5)));
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+// The limit is lowered in a child: only the superuser could raise it again.
+BOOST_AUTO_TEST_CASE(a_limit_of_files_that_is_too_low_is_reported_with_the_number_that_is_needed) {
+  const std::uint16_t at = port();
+  int ends[2];
+  BOOST_REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::string error = "none";
+    const rlimit low{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    try {
+      StoreServer server(at, 1000);
+    } catch (const ConnectionError& e) {
+      error = e.what();
+    }
+    ::_exit(::write(ends[1], error.data(), error.size()) < 0);
+  }
+  ::close(ends[1]);
+  std::string error(1000, '\0');
+  error.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(ends[0], error.data(), error.size()))));
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  for (const char* part : {"open files for 1000 ranks", "the hard limit is 64", "ulimit -Hn", "nofile=1"})
+    BOOST_TEST(test::has(error, part), error);
 }
 
 // A client that sends half a message, or does not read its answers, does not delay the other clients.
