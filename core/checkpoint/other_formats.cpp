@@ -15,9 +15,10 @@ bool has_pickle_extension(const std::filesystem::path& file) {
   return false;
 }
 
-std::string pickle_hint() {
+std::string pickle_hint(const std::string& name) {
   return "reading a pickle can execute code; if you trust the file, convert it: "
-         "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')";
+         "safetensors.torch.save_file(torch.load(FILE, weights_only=True), '" +
+         name + "')";
 }
 
 std::string identify_other_format(std::span<const std::byte> head) {

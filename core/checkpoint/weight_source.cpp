@@ -58,6 +58,11 @@ WeightSource::WeightSource(const fs::path& file_or_dir) : source_(file_or_dir) {
 
 /// Names are unique within a file (rule 6), so no emplace fails.
 void WeightSource::open_one(const fs::path& file) {
+  std::error_code ec;
+  const fs::path pickle = fs::path(file).replace_extension(".bin");
+  if (!fs::exists(file, ec) && fs::exists(pickle, ec))
+    reject_file(pickle.string(), 24, std::nullopt, "a pickle is not supported",
+                pickle_hint(file.filename().string()));
   files_.emplace_back(file);
   const auto& all = files_.back().tensors();
   for (std::size_t i = 0; i < all.size(); ++i) locations_.emplace(all[i].name, Location{0, i});

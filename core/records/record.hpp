@@ -20,6 +20,7 @@ struct RecordError : Error {
 struct Message {
   std::string role, content;
   bool trained = true;
+  std::string reasoning = "";  // 'reasoning_content': rendered by the template of Qwen3 alone
 };
 
 enum class RecordKind {

@@ -77,9 +77,20 @@ std::vector<Message> messages_in(const JsonValue& list, const std::string& key, 
       throw JsonError(calls->begin, "'tool_calls': tool calls are not supported");
     message.content = content_in(required(m, content, role), content);
     message.trained = trained_in(m);
+    if (const JsonValue* reasoning = m.find("reasoning_content"); reasoning && !reasoning->is_null())
+      message.reasoning = text_in(*reasoning, "reasoning_content");
     messages.push_back(std::move(message));
   }
   return messages;
+}
+
+/// transformers renders the descriptions of tools into the system message.
+void require_no_tools(const JsonValue& object) {
+  const JsonValue* tools = object.find("tools");
+  if (!tools || tools->is_null() || (tools->is_array() && tools->elements.empty())) return;
+  if (tools->is_string() && (tools->string.empty() || tools->string == "[]")) return;
+  throw JsonError(tools->begin,
+                  "'tools': tool calls are not supported; remove the key if no message uses them");
 }
 
 Record record_of_messages(std::vector<Message> messages, std::uint64_t at) {
@@ -145,9 +156,12 @@ void require_turns(const std::vector<Message>& messages, std::uint64_t at) {
 Record record_of(const JsonValue& object, const RecordKeys& k) {
   if (!object.is_object())
     throw JsonError(object.begin, std::string("the record is ") + kind_name(object) + "; expected an object");
-  if (const JsonValue* v = object.find(k.messages))
+  if (const JsonValue* v = object.find(k.messages)) {
+    require_no_tools(object);
     return record_of_messages(messages_in(*v, k.messages, k.role, k.content), v->begin);
+  }
   if (const JsonValue* v = object.find("conversations")) {
+    require_no_tools(object);
     const bool openai = v->is_array() && !v->elements.empty() && v->elements.front().find(k.role);
     return record_of_messages(
         messages_in(*v, "conversations", openai ? k.role : "from", openai ? k.content : "value"), v->begin);

@@ -60,10 +60,15 @@ struct Answer {
 };
 
 /// Qwen3: reasoning before "</think>" is kept in the answer after the last user message and removed from the
-/// others.
-Answer qwen3_answer(const std::string& content, bool is_last) {
+/// others. Reasoning in a field of its own is used instead.
+Answer qwen3_answer(const Message& m, bool is_last) {
   static constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+  const std::string& content = m.content;
   Answer a{is_last ? std::optional<std::string>("") : std::nullopt, content};
+  if (!m.reasoning.empty()) {
+    if (is_last) a = {trimmed(m.reasoning, "\n", "\n"), trimmed(content, "\n", "")};
+    return a;
+  }
   if (const std::size_t close = content.rfind(kClose); close != content.npos) {
     const std::string before = content.substr(0, content.find(kClose));
     const std::size_t open = before.rfind(kOpen);
@@ -134,7 +139,7 @@ void render_messages(Parts& parts, const Record& record, const ChatTemplate& t, 
   for (std::size_t i = 0; i < c.turns.size(); ++i) {
     const Message& m = c.turns[i];
     if (m.role == "assistant") {
-      const Answer answer = t.think ? qwen3_answer(m.content, i > last_user)
+      const Answer answer = t.think ? qwen3_answer(m, i > last_user)
                                     : Answer{std::nullopt, t.trim_assistant ? trimmed(m.content) : m.content};
       turn(parts, t.assistant, answer, m.trained, all);
       continue;

@@ -190,7 +190,10 @@ void reject_unsupported_fields(const ModelFieldReader& f) {
   if (f.number("attention_dropout", 0) != 0)
     f.fail("attention_dropout", "is not supported: expected 0", kPlanOnly);
   if (f.given("quantization_config"))
-    f.fail("quantization_config", "is not supported: expected unquantized weights", kPlanOnly);
+    f.fail("quantization_config", "is not supported: expected unquantized weights",
+           std::string("use the model that it was made from, which `trainhost finetune --qlora` quantizes "
+                       "itself; ") +
+               kPlanOnly);
 }
 
 /// Unsupported fields are rejected before any other is read: their message is the more useful one.

@@ -19,6 +19,7 @@ namespace trainhost::runfile {
 namespace {
 
 constexpr std::size_t kMaxNames = 10000;  // names of one folder that are compared for a suggestion
+constexpr const char* kNoGguf = "GGUF is not read: use the folder of the model that it was made from";
 
 /// Sorted, since the order of a directory is arbitrary and a suggestion must not vary.
 std::vector<std::string> names_in(const fs::path& folder) {
@@ -122,7 +123,8 @@ void require_folder(const fs::path& path, const std::string& what, const Where& 
                     const std::string& hint) {
   if (is_folder(path)) return;
   if (!path_exists(path)) reject_missing(path, what, where, hint);
-  throw usage_error(fmt::format("{}'{}' is not a folder", key_prefix(what, where), shown(path)), {}, where);
+  throw usage_error(fmt::format("{}'{}' is not a folder", key_prefix(what, where), shown(path)),
+                    path.extension() == ".gguf" ? kNoGguf : "", where);
 }
 
 bool is_hub_name(const std::string& text, const fs::path& base) {
@@ -177,6 +179,16 @@ std::optional<fs::path> readable_tokenizer_beside(const fs::path& folder) {
   return first_file(folder, kNames);
 }
 
+namespace {
+/// The command that writes model.safetensors beside the pickles of a folder.
+std::string pickle_conversion(const fs::path& folder) {
+  return fmt::format(
+      "python3 -c \"from transformers import AutoModelForCausalLM as M; "
+      "M.from_pretrained('{0}', dtype='auto').save_pretrained('{0}')\"",
+      shown(folder));
+}
+}  // namespace
+
 fs::path weights_file(const fs::path& path, const Where& where, const std::string& what) {
   if (is_folder(path)) {
     if (const auto found = weights_beside(path)) return *found;
@@ -187,10 +199,12 @@ fs::path weights_file(const fs::path& path, const Where& where, const std::strin
     throw usage_error(
         fmt::format("{}'{}' contains neither model.safetensors nor model.safetensors.index.json",
                     key_prefix(what, where), shown(path)),
-        has(".safetensors")          ? "copy model.safetensors.index.json, which names the shards, as well"
-        : has(".bin") || has(".pth") ? "its weights are a pickle: convert them to safetensors"
-        : has(".gguf")               ? "GGUF is not read: use the model that it was made from"
-                                     : "copy or download the weights",
+        has(".safetensors")
+            ? std::string("copy model.safetensors.index.json, which names the shards, as well")
+        : has(".bin") || has(".pth")
+            ? "its weights are a pickle: convert them to safetensors: " + pickle_conversion(path)
+        : has(".gguf") ? kNoGguf
+                       : "copy or download the weights",
         where);
   }
   const std::string extension = path.extension().string();

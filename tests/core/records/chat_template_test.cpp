@@ -107,6 +107,20 @@ BOOST_AUTO_TEST_CASE(renderings_are_those_of_transformers) {
   BOOST_TEST(compared >= 95u);
 }
 
+// A text of transformers 5.24 for the template of Qwen3: the reasoning of earlier answers is left out.
+BOOST_AUTO_TEST_CASE(reasoning_in_a_field_of_its_own_is_rendered_as_by_transformers) {
+  const Record r = record_of({{"user", "a"},
+                              {"assistant", "b", true, "r"},
+                              {"user", "c"},
+                              {"assistant", "\nd", true, "\nx </think>\n"}});
+  const ChatTemplate qwen3 = chat_template("qwen3"), chatml = chat_template("chatml");
+  BOOST_TEST(text_of(render(r, &qwen3)) ==
+             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+             "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
+             "<think>\nx </think>\n</think>\n\nd<|im_end|>\n");
+  BOOST_TEST(text_of(render(r, &chatml)).ends_with("<|im_start|>assistant\n\nd<|im_end|>\n"));
+}
+
 BOOST_AUTO_TEST_CASE(a_template_is_recognized_as_the_built_in_one_of_its_name) {
   std::vector<std::string> seen;
   for (const Rendering& r : kRenderings) {

@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(every_kind_of_record_is_recognized_by_its_keys) {
 {"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]}
 {"conversations": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]}
 {"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "old"}, {"role": "user", "content": "v"}], "completion": [{"role": "assistant", "content": "new"}]}
-{"messages": [{"role": "user", "content": [{"type": "text", "text": "u"}, {"type": "text", "text": "v"}]}, {"role": "assistant", "content": "a", "weight": 0}]})");
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "u"}, {"type": "text", "text": "v"}]}, {"role": "assistant", "content": "a", "weight": 0, "reasoning_content": "r"}], "tools": []})");
   BOOST_TEST(r.error == "");
   BOOST_REQUIRE(r.records.size() == 8u);
   BOOST_TEST(r.records[0].text == "a \xC3\xA9\n");
@@ -80,6 +80,7 @@ BOOST_AUTO_TEST_CASE(every_kind_of_record_is_recognized_by_its_keys) {
   BOOST_TEST(turns(r.records[5]) == "u:u|a:a|");
   BOOST_TEST(turns(r.records[6]) == "u-:u|a-:old|u-:v|a:new|");
   BOOST_TEST(turns(r.records[7]) == "u:uv|a-:a|");
+  BOOST_TEST(r.records[7].messages[1].reasoning == "r");
   const std::vector<std::uint64_t> lines{1, 2, 3, 5, 6, 7, 8, 9};
   BOOST_TEST(r.lines == lines);
 }
@@ -117,6 +118,10 @@ BOOST_AUTO_TEST_CASE(a_broken_record_is_reported_with_its_position) {
               "message 2 of 2: role 'system' is only possible for the first message");
   check_error(R"({"messages": [{"role": "user", "content": "x"}]})", "no message of the assistant");
   check_error(R"({"messages": [{"role": "tool", "content": "x"}]})", "tool calls are not supported");
+  check_error(R"({"tools": [{"type": "function"}], "messages": []})",
+              "'tools': tool calls are not supported; remove the key");
+  check_error(R"({"conversations": [], "tools": "[{}]"})", "'tools': tool calls are not supported");
+  check_error(R"({"messages": [], "tools": "[]"})", "'messages' is empty");
   check_error(R"({"prompt": "p", "completion": [1]})", "expected two texts or two lists of messages");
 }
 

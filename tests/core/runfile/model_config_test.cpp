@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(invalid_models_are_rejected_at_the_field) {
   BOOST_TEST(rejection_with(R"("attention_dropout": 0.1)") ==
              R"(config.json:9:1: attention_dropout is not supported: expected 0 (`trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("quantization_config": {"bits": 4})") ==
-             R"(config.json:9:1: quantization_config is not supported: expected unquantized weights (`trainhost plan --for NAME` plans it for a framework that trains it))");
+             R"(config.json:9:1: quantization_config is not supported: expected unquantized weights (use the model that it was made from, which `trainhost finetune --qlora` quantizes itself; `trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("rope_scaling": {"type": "yarn", "factor": 4})", "qwen2") ==
              R"(config.json:9:18: rope_scaling.type = "yarn": rope scaling yarn is not supported (supported: default, linear, llama3; `trainhost plan --for NAME` plans it for a framework that trains it))");
   BOOST_TEST(rejection_with(R"("rope_scaling": {"rope_type": "lama3"})") ==

@@ -217,8 +217,11 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_no_model_is_refused_with_the_way_to_get_on
   refused_model([](const fs::path& f) { fs::remove(f / "config.json"); }, {"contains no config.json"});
   refused_model([](const fs::path& f) { fs::remove(f / "model.safetensors"); },
                 {"contains neither model.safetensors nor", "download the weights"});
-  refused_model([](const fs::path& f) { fs::rename(f / "model.safetensors", f / "pytorch_model.bin"); },
-                {"its weights are a pickle: convert them to safetensors"});
+  refused_model(
+      [](const fs::path& f) { fs::rename(f / "model.safetensors", f / "pytorch_model.bin"); },
+      {"its weights are a pickle: convert them to safetensors: python3 -c", "dtype='auto').save_pretrained"});
+  refused(tmp.write("model.gguf", "GGUF"), data,
+          {"model.gguf' is not a folder (GGUF is not read: use the folder"});
   refused_model([](const fs::path& f) { fs::rename(f / "model.safetensors", f / "model-1.safetensors"); },
                 {"copy model.safetensors.index.json"});
 }
@@ -264,6 +267,11 @@ BOOST_AUTO_TEST_CASE(an_adapter_of_another_base_is_refused) {
   const std::string adapter = (tmp / "first/out/adapter").string();
   refused_model([](const fs::path& f) { end_with(f / "model.safetensors", 0.5F); },
                 {"the adapter in " + adapter + " was trained on other weights"}, {"--adapter", adapter});
+  const fs::path pickled = tmp / "pickled";
+  fs::copy(adapter, pickled);
+  fs::rename(pickled / "adapter_model.safetensors", pickled / "adapter_model.bin");
+  refused(model, data, {"adapter_model.bin", "a pickle is not supported", "'adapter_model.safetensors')"},
+          {"--adapter", pickled.string()});
   // --adapter takes the folder of the run too.
   const Outcome further = finetune(model, data, {"--adapter", (tmp / "first/out").string(), "--steps", "1"});
   BOOST_TEST(further.code == 0, further.err);
