@@ -164,6 +164,16 @@ static std::optional<fs::path> first_file(const fs::path& folder, std::span<cons
   return std::nullopt;
 }
 
+std::string hint_on_folder_without_config(const fs::path& folder) {
+  for (const std::string& name : names_in(folder)) {
+    if (name.ends_with(".gguf")) return kNoGguf;
+    if (name == "params.json" || name.ends_with(".pth"))
+      return "these are the files of Meta's own layout: download the same model in the layout of Hugging "
+             "Face";
+  }
+  return "a folder in the layout of Hugging Face has config.json, *.safetensors and tokenizer files";
+}
+
 std::optional<fs::path> weights_beside(const fs::path& folder) { return first_file(folder, kWeightFiles); }
 
 std::optional<fs::path> tokenizer_beside(const fs::path& folder) {

@@ -18,6 +18,9 @@ void require_file(const std::filesystem::path& path, const std::string& what, co
 void require_folder(const std::filesystem::path& path, const std::string& what, const Where& where,
                     const std::string& hint = {});
 
+/// What a folder without config.json has instead, and what to do. Reads the names of the folder.
+std::string hint_on_folder_without_config(const std::filesystem::path& folder);
+
 /// The file `text`, or all files that match the glob `text`, sorted by bytes. Returns at least one file, only
 /// regular files; throws usage_error otherwise.
 std::vector<std::filesystem::path> expand_files(const std::string& text, const std::filesystem::path& base,

@@ -86,7 +86,7 @@ void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
   if (!fs::is_regular_file(c.model_folder / "config.json", ec))
     throw usage_error(
         fmt::format("model.path: '{}' contains no config.json", escaped(c.model_folder.string(), 400)),
-        "a folder in the layout of Hugging Face has config.json, *.safetensors and tokenizer files", where);
+        hint_on_folder_without_config(c.model_folder), where);
   c.model = read_model_config(c.model_folder / "config.json", is_of_framework(s));
   c.weights = weights_beside(c.model_folder);
 }

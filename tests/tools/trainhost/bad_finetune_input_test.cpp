@@ -214,7 +214,12 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_no_model_is_refused_with_the_way_to_get_on
   refused(tmp / "smal", data, {"smal' does not exist; did you mean 'small'?"});
   refused("owner/name-135M", data, {"does not exist", "hf download owner/name-135M --local-dir name-135M"});
   refused(model / "config.json", data, {"config.json' is not a folder"});
-  refused_model([](const fs::path& f) { fs::remove(f / "config.json"); }, {"contains no config.json"});
+  refused_model([](const fs::path& f) { fs::remove(f / "config.json"); },
+                {"contains no config.json (a folder in the layout of Hugging Face has"});
+  refused_model([](const fs::path& f) { fs::rename(f / "config.json", f / "params.json"); },
+                {"contains no config.json (these are the files of Meta's own layout"});
+  refused_model([](const fs::path& f) { fs::rename(f / "config.json", f / "model-q4.gguf"); },
+                {"contains no config.json (GGUF is not read"});
   refused_model([](const fs::path& f) { fs::remove(f / "model.safetensors"); },
                 {"contains neither model.safetensors nor", "download the weights"});
   refused_model(
