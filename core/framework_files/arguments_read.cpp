@@ -126,11 +126,18 @@ std::vector<Entry> read_variables(const std::string& text, const std::string& na
                                   std::initializer_list<std::string_view> variables) {
   const std::vector<Word> words = executed(shell_words(text, name));
   const Variables known = assignments(words);
+  // Words in front of a command that trains nothing are of that command alone.
+  const auto is_of_training = [&](const Word& w) {
+    const auto at = static_cast<std::size_t>(&w - words.data());
+    for (std::size_t i = at + 1; i < words.size() && !words[i].begins_command; ++i)
+      if (trains_nothing(words, i)) return false;
+    return true;
+  };
   std::vector<Entry> out;
   for (const std::string_view variable : variables) {
     const auto last = std::find_if(words.rbegin(), words.rend(), [&](const Word& w) {
       return w.text.size() > variable.size() && w.text.starts_with(variable) &&
-             w.text[variable.size()] == '=';
+             w.text[variable.size()] == '=' && is_of_training(w);
     });
     if (last == words.rend()) continue;
     const std::string value = expanded(last->text.substr(variable.size() + 1), known);

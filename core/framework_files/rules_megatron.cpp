@@ -434,7 +434,14 @@ void megatron_finish_experts(Job& job) {
   const Given *expert = job.find("parallel.expert"), *own = job.find("@megatron.expert_tensor");
   if (!expert || !own || own->value != "1") return;
   const std::uint64_t ranks = count_of(*expert), tensor = megatron_number(job, "parallel.tensor", 1);
-  if (tensor < 2 || ranks % tensor) return;
+  if (tensor < 2) return;
+  if (ranks % tensor)
+    throw usage_error(
+        fmt::format("{} = {} with experts that {} tensor-parallel ranks do not divide: not described",
+                    expert->key, ranks, tensor),
+        fmt::format("a multiple of {} expert-parallel ranks is, or an expert tensor parallelism of {}",
+                    tensor, tensor),
+        expert->where);
   const Given from = *expert;
   job.erase("parallel.expert");
   job.set_default("parallel.expert", std::to_string(ranks / tensor), from);

@@ -84,6 +84,9 @@ constexpr const char *kFrozen = "frozen weights have no gradients", *kModels = "
                      *kEngine = "an engine of vLLM on the same device";
 
 constexpr Rule kSwift[] = {
+    // Set before the ranks are started.
+    {"ENV.NPROC_PER_NODE", Use::kCopy, kPerNode},
+    {"ENV.NNODES", Use::kCopy, kNodes},
     {"model", Use::kCopy, kModel},
     {"model_id_or_path", Use::kCopy, kModel},
     {"max_length", Use::kCopy, "data.seq_len"},

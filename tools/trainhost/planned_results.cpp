@@ -106,9 +106,15 @@ planning::SweepResult sweep_of(const SweepArguments& a) {
     if (o.key == axis.key)
       throw usage_error(fmt::format("{} is both set and swept over", axis.key), "remove one of the two",
                         {"--over"});
+  if (a.target.devices && axis.key.starts_with("parallel."))
+    throw usage_error(fmt::format("--devices is given, and {} is swept over", axis.key),
+                      "the other ranks would stay those of the first value: sweep without --devices, or use "
+                      "trainhost search --devices",
+                      {"--devices"});
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);
-  planning::SweepResult v = planning::sweep(source_of(a.common, target_overrides(a.common, a.target)), axis, request);
+  planning::SweepResult v =
+      planning::sweep(source_of(a.common, target_overrides(a.common, a.target)), axis, request);
   v.command = command_line();
   return v;
 }

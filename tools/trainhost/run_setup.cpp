@@ -90,10 +90,19 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
 
 static runfile::Override ranks_of_devices(const CommonArguments& common,
                                           const std::vector<runfile::Override>& more, std::uint32_t devices) {
-  // Files of another framework may need the number of ranks (ZeRO): until it is known, that of the devices.
-  std::vector<runfile::Override> tentative = more;
-  tentative.push_back({"parallel.data", std::to_string(devices), "--devices"});
-  const Parallelism p = load_config(common, tentative, {"parallel.data"}).run.parallel;
+  // Files of another framework may need the number of data ranks (ZeRO), or a batch that it divides: until it
+  // is known, 1 or that of the devices.
+  const auto with_ranks = [&](std::uint32_t ranks) {
+    std::vector<runfile::Override> tentative = more;
+    tentative.push_back({"parallel.data", std::to_string(ranks), "--devices"});
+    return load_config(common, tentative, {"parallel.data"}).run.parallel;
+  };
+  Parallelism p;
+  try {
+    p = with_ranks(1);
+  } catch (const Error&) {
+    p = with_ranks(devices);
+  }
   const std::uint64_t replica = std::uint64_t{p.tensor} * p.pipeline * p.context;
   if (devices % replica != 0)
     throw usage_error(

@@ -183,14 +183,18 @@ BOOST_AUTO_TEST_CASE(a_file_of_its_options_is_read) {
   BOOST_TEST(value(s, "lora.targets") == "all-linear");
   BOOST_TEST((fate("a.yaml", job + "ENV:\n  MAX_PIXELS: '1003520'\n", "ENV.MAX_PIXELS").first ==
               KeyUse::kWithoutEffect));
+  const std::string ranks = "deepspeed: zero2\nENV:\n  NPROC_PER_NODE: 4\n  NNODES: 2\n";
+  BOOST_TEST(value(settings("a.yaml", job + ranks), "parallel.data") == "8");
 }
 
 BOOST_AUTO_TEST_CASE(options_of_commands_that_do_not_train_are_left_out) {
   const auto s = settings("t.sh",
                           "swift rollout --model Qwen/Qwen2.5-7B --max_length 64 &\n"
                           "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512\n"
-                          "swift export --adapters x --model Qwen/Qwen2.5-1.5B\n");
+                          "swift export --adapters x --model Qwen/Qwen2.5-1.5B\n"
+                          "NPROC_PER_NODE=8 CUDA_VISIBLE_DEVICES=0 \\\n  swift infer --model out\n");
   BOOST_TEST(value(s, "model.preset") == "qwen2.5-0.5b");
+  BOOST_TEST(value(s, "parallel.data") != "8");
   BOOST_TEST(value(s, "data.seq_len") == "512");
 }
 
@@ -245,6 +249,8 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
                            "--tensor_model_parallel_size 2 --expert_model_parallel_size 4 "
                            "--expert_tensor_parallel_size 2\n");
   BOOST_TEST(value(s, "parallel.expert") == "4");
+  BOOST_TEST(error_of("t.sh", job + "--tensor_model_parallel_size 4 --expert_model_parallel_size 2\n")
+                 .find("experts that 4 tensor-parallel ranks do not divide") != std::string::npos);
   const std::string preferences = "NPROC_PER_NODE=8 megatron rlhf --model Qwen/Qwen2.5-7B --max_length 64\n";
   BOOST_TEST((fate("t.sh", preferences, "megatron rlhf").first == KeyUse::kNotModelled));
   // The same options in a file.

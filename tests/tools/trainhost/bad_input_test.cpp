@@ -200,6 +200,10 @@ const std::vector<Mistake>& mistakes() {
        2,
        {"--devices: 6 is not a multiple of parallel.tensor x parallel.pipeline x parallel.context = 4 x 1 x "
         "1"}},
+      {"devices and a sweep over their ranks",
+       {"sweep", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--over", "parallel.tensor=1,2"},
+       2,
+       {"--devices is given, and parallel.tensor is swept over"}},
       {"devices and ranks that disagree",
        {"plan", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.data=4"},
        2,
