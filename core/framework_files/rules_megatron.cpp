@@ -456,6 +456,19 @@ void megatron_finish_loss(Job& job) {
     job.set_default("plan.cross_entropy", "plain", "default of Megatron-LM");
 }
 
+/// A setting of the stages that needs the number of layers, which a model that is given by name does not say
+/// here: listed as not modelled, and the run may need more.
+void leave_out_without_layers(Job& job, const Given& setting) {
+  for (runfile::FileKey& k : job.keys)
+    if (k.key == setting.key && k.where.line == setting.where.line) {
+      k.use = runfile::KeyUse::kNotModelled;
+      k.note =
+          "the number of layers is not among the arguments; set parallel.interleave, "
+          "plan.first_stage_layers or plan.last_stage_layers";
+      k.needs_more = true;
+    }
+}
+
 /// The embedding, or the loss, counts as a layer when the layers are divided over the stages: the first, or
 /// the last, stage has one layer fewer than the others.
 void megatron_finish_stages(Job& job) {
@@ -463,7 +476,12 @@ void megatron_finish_stages(Job& job) {
               *loss = job.find("@megatron.counted_loss");
   const std::uint64_t stages = megatron_number(job, "parallel.pipeline", 1),
                       layers = megatron_number(job, "model.num_hidden_layers", 0);
-  if ((!embedding && !loss) || stages < 2 || layers == 0) return;
+  if ((!embedding && !loss) || stages < 2) return;
+  if (layers == 0) {
+    for (const Given* setting : {embedding, loss})
+      if (setting) leave_out_without_layers(job, *setting);
+    return;
+  }
   const std::uint64_t all = layers + (embedding != nullptr) + (loss != nullptr), each = all / stages;
   const Given& from = embedding ? *embedding : *loss;
   if (all % stages || each < 2)
@@ -480,12 +498,13 @@ RuleSet megatron_rules() { return {kMegatron, kMegatronWithoutEffect}; }
 
 void finish_megatron(Job& job) {
   // layers / (stages * virtual stages) layers are in one virtual stage.
-  if (job.find("@megatron.layers_per_stage")) {
+  if (const Given* per_stage = job.find("@megatron.layers_per_stage")) {
     const std::uint64_t layers = megatron_number(job, "model.num_hidden_layers", 0),
                         stages = megatron_number(job, "parallel.pipeline", 1) *
                                  megatron_number(job, "@megatron.layers_per_stage", 1);
     if (layers && stages && layers % stages == 0)
       job.set_default("parallel.interleave", std::to_string(layers / stages), "the layers per virtual stage");
+    if (!layers) leave_out_without_layers(job, *per_stage);
   }
   const Given *method = job.find("@megatron.recompute_method"),
               *blocks = job.find("@megatron.recompute_layers");

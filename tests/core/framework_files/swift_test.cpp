@@ -237,6 +237,13 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
               KeyUse::kWithoutEffect));
   BOOST_TEST((fate("t.sh", job + "--recompute_granularty full\n", "recompute_granularty").second ==
               "did you mean recompute_granularity?"));
+  // A model by name does not say how many layers the stages divide.
+  for (const char* key : {"num_layers_per_virtual_pipeline_stage", "account_for_loss_in_pipeline_split"}) {
+    const std::string value_of_key = std::string(key).starts_with("num") ? " 3\n" : " true\n";
+    BOOST_TEST((fate("t.sh", job + "--pipeline_model_parallel_size 4 --" + key + value_of_key, key).first ==
+                KeyUse::kNotModelled),
+               key);
+  }
   // Muon has no distributed optimizer; types of a model are those of its main weights.
   BOOST_TEST(value(settings("t.sh", job + "--optimizer muon\n"), "parallel.zero") == "0");
   BOOST_TEST(value(settings("t.sh", job + "--torch_dtype float16\n"), "train.precision") == "fp16");
