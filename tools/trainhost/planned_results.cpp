@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
@@ -106,7 +107,9 @@ planning::SweepResult sweep_of(const SweepArguments& a) {
     if (o.key == axis.key)
       throw usage_error(fmt::format("{} is both set and swept over", axis.key), "remove one of the two",
                         {"--over"});
-  if (a.target.devices && axis.key.starts_with("parallel."))
+  constexpr std::string_view kShareDevices[] = {"parallel.data", "parallel.tensor", "parallel.pipeline",
+                                                "parallel.context"};
+  if (a.target.devices && std::ranges::count(kShareDevices, axis.key))
     throw usage_error(fmt::format("--devices is given, and {} is swept over", axis.key),
                       "the other ranks would stay those of the first value: sweep without --devices, or use "
                       "trainhost search --devices",
