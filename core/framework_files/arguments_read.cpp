@@ -126,7 +126,7 @@ std::vector<Entry> read_variables(const std::string& text, const std::string& na
                                   std::initializer_list<std::string_view> variables) {
   const std::vector<Word> words = executed(shell_words(text, name));
   const Variables known = assignments(words);
-  // Words in front of a command that trains nothing are of that command alone.
+  // Assignments in front of a command that trains nothing hold for that command alone.
   const auto is_of_training = [&](const Word& w) {
     const auto at = static_cast<std::size_t>(&w - words.data());
     for (std::size_t i = at + 1; i < words.size() && !words[i].begins_command; ++i)

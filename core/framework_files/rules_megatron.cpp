@@ -437,10 +437,12 @@ void megatron_finish_experts(Job& job) {
   if (tensor < 2) return;
   if (ranks % tensor)
     throw usage_error(
-        fmt::format("{} = {} with experts that {} tensor-parallel ranks do not divide: not described",
-                    expert->key, ranks, tensor),
-        fmt::format("a multiple of {} expert-parallel ranks is, or an expert tensor parallelism of {}",
-                    tensor, tensor),
+        fmt::format(
+            "{} = {} is not a multiple of {} tensor-parallel ranks, and the experts are not divided among "
+            "these: such a run is not described",
+            expert->key, ranks, tensor),
+        fmt::format("plan it with a multiple of {}, or with an expert tensor parallelism of {}", tensor,
+                    tensor),
         expert->where);
   const Given from = *expert;
   job.erase("parallel.expert");
@@ -458,7 +460,7 @@ void megatron_finish_loss(Job& job) {
 
 /// A setting of the stages that needs the number of layers, which a model that is given by name does not say
 /// here: listed as not modelled, and the run may need more.
-void leave_out_without_layers(Job& job, const Given& setting) {
+void list_as_not_modelled(Job& job, const Given& setting) {
   for (runfile::FileKey& k : job.keys)
     if (k.key == setting.key && k.where.line == setting.where.line) {
       k.use = runfile::KeyUse::kNotModelled;
@@ -479,7 +481,7 @@ void megatron_finish_stages(Job& job) {
   if ((!embedding && !loss) || stages < 2) return;
   if (layers == 0) {
     for (const Given* setting : {embedding, loss})
-      if (setting) leave_out_without_layers(job, *setting);
+      if (setting) list_as_not_modelled(job, *setting);
     return;
   }
   const std::uint64_t all = layers + (embedding != nullptr) + (loss != nullptr), each = all / stages;
@@ -504,7 +506,7 @@ void finish_megatron(Job& job) {
                                  megatron_number(job, "@megatron.layers_per_stage", 1);
     if (layers && stages && layers % stages == 0)
       job.set_default("parallel.interleave", std::to_string(layers / stages), "the layers per virtual stage");
-    if (!layers) leave_out_without_layers(job, *per_stage);
+    if (!layers) list_as_not_modelled(job, *per_stage);
   }
   const Given *method = job.find("@megatron.recompute_method"),
               *blocks = job.find("@megatron.recompute_layers");

@@ -124,7 +124,8 @@ Tensor Decoder::hidden_states() {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
     const bool window = mask_per_kind_ ? w.window : windowed(w);
-    // Gemma 2 and 3 and OLMo 3 choose the mask by the kind of the layer, others by whether the window matters.
+    // Gemma 2 and 3 and OLMo 3 choose the mask by the kind of the layer, others by whether the window
+    // matters.
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = module("", x, [&](const Tensor& in) {
       return s_.checkpoint && !is_reference_ ? checkpointed_layer(in, w, context)
@@ -195,7 +196,7 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
   // LlamaRMSNorm.forward(): saved are the f32 copy of x, 1/rms, and where the weight is trained the normed x.
   // The variables `variance` and the f32 result exist until it returns.
   if (s_.liger.norms) return liger_rms_norm(t_, x, weight, !gemma_);
-  if (gemma_) return gemma_norm(x, weight);
+  if (gemma_) return gemma_norm(t_, x, weight);
   Tensor h = to(t_, x, Element::kF32);
   Tensor squares = pow(t_, h);
   const Tensor variance = mean(t_, squares);
@@ -209,24 +210,6 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
   if (olmo_ || gpt_oss_) return to(t_, mul(t_, weight, h), x->type);
   const Tensor narrow = to(t_, h, x->type);
   return mul(t_, weight, narrow);
-}
-
-Tensor Decoder::gemma_norm(const Tensor& x, const Tensor& weight) {
-  Tensor output;
-  {
-    const Tensor h = to(t_, x, Element::kF32);
-    Tensor scale = pow(t_, h);
-    scale = mean(t_, scale);
-    scale = add_number(t_, scale);
-    scale = rsqrt(t_, scale);
-    output = mul(t_, h, scale);
-  }
-  // output * (1.0 + weight.float()): also in f32, so the product saves the normed x in f32.
-  Tensor one_plus = to(t_, weight, Element::kF32);
-  one_plus = add_number(t_, one_plus);
-  output = mul(t_, output, one_plus);
-  one_plus.reset();
-  return to(t_, output, x->type);
 }
 
 Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {

@@ -133,7 +133,6 @@ class Decoder : public StepModel {
   Tensor gpt2_layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* name);
   Tensor norm_of(const Tensor& x, const Tensor& weight, const char* name);
-  Tensor gemma_norm(const Tensor& x, const Tensor& weight);
   Tensor olmo_layer(const Tensor& x, const LayerWeights& w, const Context& context);
   /// Granite's residual_multiplier; others add the output as it is.
   Tensor scaled_output(const Tensor& x);

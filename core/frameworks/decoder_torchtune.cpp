@@ -246,7 +246,7 @@ Tensor TorchtuneDecoder::block(const Tensor& x, const Layer& w) {
 
 Tensor TorchtuneDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
-  if (gemma_) return gemma_norm(x, weight);
+  if (gemma_) return gemma_norm(t_, x, weight);
   // A compiled layer has one kernel that keeps x and 1/rms. The last norm is outside of the layers, so it is
   // eager: f32, with a sum of separate operators.
   if (s_.compiles_layers && t_.layer >= 0) return rms_norm(t_, x, weight);

@@ -46,7 +46,6 @@ class TorchtuneDecoder : public StepModel {
   Tensor rotated(const Tensor& x, const Layer& w);
   Tensor rotated_halves(const Tensor& x, const Layer& w);
   // decoder_torchtune_gemma.cpp
-  Tensor gemma_norm(const Tensor& x, const Tensor& weight);
   Tensor last_norm(const Tensor& x);
   Tensor embedded();
   Tensor rotated_halves_in_f32(const Tensor& x, const Layer& w);

@@ -14,24 +14,6 @@ Tensor TorchtuneDecoder::embedded() {
   return mul(t_, rows, scale);
 }
 
-Tensor TorchtuneDecoder::gemma_norm(const Tensor& x, const Tensor& weight) {
-  // GemmaRMSNorm: self._norm(x.float()) returns before 1 + weight exists.
-  Tensor output;
-  {
-    const Tensor wide = to(t_, x, Element::kF32);
-    Tensor scale = pow(t_, wide);
-    scale = mean(t_, scale);
-    scale = add_number(t_, scale);
-    scale = rsqrt(t_, scale);
-    output = mul(t_, wide, scale);
-  }
-  Tensor one_plus = to(t_, weight, Element::kF32);
-  one_plus = add_number(t_, one_plus);
-  output = mul(t_, output, one_plus);
-  one_plus.reset();
-  return to(t_, output, x->type);
-}
-
 /// Gemma2FinalNorm caps the hidden states, where other software caps the logits.
 Tensor TorchtuneDecoder::last_norm(const Tensor& x) {
   Tensor y = norm(x, final_norm_, "norm");

@@ -110,7 +110,7 @@ planning::SweepResult sweep_of(const SweepArguments& a) {
   constexpr std::string_view kShareDevices[] = {"parallel.data", "parallel.tensor", "parallel.pipeline",
                                                 "parallel.context"};
   if (a.target.devices && std::ranges::count(kShareDevices, axis.key))
-    throw usage_error(fmt::format("--devices is given, and {} is swept over", axis.key),
+    throw usage_error(fmt::format("cannot be given while {} is swept over", axis.key),
                       "the other ranks would stay those of the first value: sweep without --devices, or use "
                       "trainhost search --devices",
                       {"--devices"});

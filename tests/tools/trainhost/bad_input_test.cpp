@@ -203,7 +203,7 @@ const std::vector<Mistake>& mistakes() {
       {"devices and a sweep over their ranks",
        {"sweep", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--over", "parallel.tensor=1,2"},
        2,
-       {"--devices is given, and parallel.tensor is swept over"}},
+       {"--devices: cannot be given while parallel.tensor is swept over"}},
       {"devices and ranks that disagree",
        {"plan", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.data=4"},
        2,
