@@ -4,6 +4,7 @@
 #include "core/framework_files/arguments_read.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "core/framework_files/shell_words.hpp"
@@ -74,12 +75,18 @@ Value value_of(const std::vector<Value>& values, const Where& where) {
 }
 
 /// Commands of ms-swift that train nothing: beside a command that trains, a script starts an engine that
-/// samples, or merges adapters.
+/// samples, or merges adapters. By their names, or by the files of swift/cli behind them.
 bool trains_nothing(const std::vector<Word>& words, std::size_t at) {
-  if (at + 1 >= words.size() || (words[at].text != "swift" && words[at].text != "megatron")) return false;
-  const std::string& command = words[at + 1].text;
-  return command == "rollout" || command == "infer" || command == "deploy" || command == "export" ||
-         command == "eval" || command == "sample" || command == "app" || command == "merge-lora";
+  constexpr std::array kCommands{"rollout", "infer", "deploy",     "export",     "eval",
+                                 "sample",  "app",   "merge-lora", "merge_lora", "web-ui"};
+  const auto is_one = [&](std::string_view name) {
+    return std::ranges::find(kCommands, name) != kCommands.end();
+  };
+  std::string_view program = words[at].text;
+  if (program == "swift" || program == "megatron") return at + 1 < words.size() && is_one(words[at + 1].text);
+  if (program.find("swift/cli/") == program.npos || !program.ends_with(".py")) return false;
+  program.remove_suffix(3);
+  return is_one(program.substr(program.rfind('/') + 1));
 }
 
 }  // namespace

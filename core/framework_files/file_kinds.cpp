@@ -203,7 +203,8 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
     else if (n > most)
       most = n, best = &k;
   }
-  if (syntax == Syntax::kArguments && starts_megatron_of_swift(text)) return kind_of(read_swift_megatron);
+  if (syntax == Syntax::kArguments && starts_megatron_of_swift(text))
+    return kind_of(read_swift_megatron_script);
   if (syntax == Syntax::kArguments && starts_swift(text)) return kind_of(read_swift);
   if (!best && syntax == Syntax::kArguments) check_program(f.path, text);
   if (!best) best = training_arguments;
@@ -216,6 +217,12 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
     throw usage_error("this looks like a run file of trainhost",
                       "give it without --from: trainhost plan " + f.path, {f.path, 1, 1});
   if (syntax == Syntax::kArguments) reject_script(f.path, text);
+  const bool lightning =
+      std::ranges::any_of(f.entries, [](const Entry& e) { return e.key.starts_with("trainer."); });
+  if (lightning)
+    throw usage_error("this looks like a configuration of NeMo or Lightning, whose keys --from does not know",
+                      "plan the same job with --model=MODEL --for=megatron and --set KEY=VALUE",
+                      {f.path, 1, 1});
   throw usage_error("no key of this file tells which framework it is for",
                     "name it, for example --from=deepspeed:" + f.path + "; kinds: " + names_of_kinds(),
                     {f.path, 1, 1});
@@ -247,12 +254,16 @@ std::span<const Kind> kinds() {
        read_llama_factory},
       {"llama-factory", Syntax::kArguments, {"finetuning_type", "cutoff_len"}, read_llama_factory_script},
       {"ms-swift", Syntax::kArguments, {}, read_swift},  // scripts by their commands
-      {"ms-swift", Syntax::kYaml, {"tuner_type", "train_type", "split_dataset_ratio", "ENV."}, read_swift},
-      {"ms-swift-megatron", Syntax::kArguments, {}, read_swift_megatron},
+      {"ms-swift",
+       Syntax::kYaml,
+       {"model", "model_id_or_path", "tuner_type", "train_type", "split_dataset_ratio", "attn_impl", "ENV."},
+       read_swift},
+      {"ms-swift-megatron", Syntax::kArguments, {}, read_swift_megatron_script},
       {"ms-swift-megatron",
        Syntax::kYaml,
-       {"tuner_type", "split_dataset_ratio", "ENV.", "tensor_model_parallel_size",
-        "expert_model_parallel_size", "recompute_granularity", "cross_entropy_loss_fusion", "no_save_optim"},
+       {"model", "tuner_type", "split_dataset_ratio", "ENV.", "tensor_model_parallel_size",
+        "expert_model_parallel_size", "recompute_granularity", "cross_entropy_loss_fusion", "no_save_optim",
+        "global_batch_size"},
        read_swift_megatron},
       {"torchtune",
        Syntax::kYaml,
@@ -328,7 +339,8 @@ File read_file(const std::string& argument) {
       e.spelling = e.key;
       std::replace(e.key.begin(), e.key.end(), '-', '_');
     }
-  if (f.kind->read == read_swift || f.kind->read == read_swift_megatron)
+  if (f.kind->read == read_swift || f.kind->read == read_swift_megatron ||
+      f.kind->read == read_swift_megatron_script)
     add_swift_entries(text, f.path, syntax == Syntax::kArguments, f.entries);
   return f;
 }

@@ -62,7 +62,8 @@ std::string nearest_key(std::initializer_list<RuleSet> sets, const std::string& 
   std::vector<std::string> known;
   for (const RuleSet& set : sets) {
     const auto add = [&](std::string_view word) {
-      if (!word.ends_with('*')) known.push_back(std::string(set.table) + std::string(word));
+      if (!word.ends_with('*') && !word.starts_with('@'))
+        known.push_back(std::string(set.table) + std::string(word));
       return false;
     };
     for (const Rule& r : set.rules) add(r.key);
@@ -198,11 +199,17 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
 void Job::set(const std::string& run_key, std::string value, const Entry& from) {
   // Two files, or two keys with one meaning, may agree; the framework's own defaults give way silently.
   const auto old = settings_.find(run_key);
-  if (old != settings_.end() && !old->second.by_default && old->second.value != value)
+  if (old != settings_.end() && !old->second.by_default && old->second.value != value) {
+    // Settings between rules ("@model") have names and values of their own.
+    if (run_key.starts_with('@'))
+      throw usage_error(fmt::format("{} = {} contradicts {} in {}", from.shown(),
+                                    runfile::written(from.value), old->second.key, place(old->second.where)),
+                        "make both equal, or remove one of them", from.value.where);
     throw usage_error(
         fmt::format("{} means {} = {}, but {} in {} means {}", from.shown(), run_key, escaped(value, 60),
                     old->second.key, place(old->second.where), escaped(old->second.value, 60)),
         "make both equal, or remove one of them", from.value.where);
+  }
   settings_[run_key] = {std::move(value), from.shown(), from.value.where, false};
 }
 

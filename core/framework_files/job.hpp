@@ -34,6 +34,14 @@ inline constexpr const char* kConfigFile = "@config_file";
 inline constexpr const char *kZeroOfMany = "@zero_of_many", *kRecomputeOfMany = "@recompute_of_many";
 /// "true": a global batch that does not divide is rounded down.
 inline constexpr const char* kRoundBatch = "@round_batch";
+/// Sequences of a step at least, from which the accumulation follows where no file gives it.
+inline constexpr const char* kLeastBatch = "@least_batch";
+/// "true": the framework lists the linear layers of the model itself, which stacked experts are not.
+inline constexpr const char* kLinearLayers = "@linear_layers";
+/// "true": checkpoints are not reentrant where several ranks have all weights (DDP).
+inline constexpr const char* kReentrantAlone = "@reentrant_alone";
+/// Tensor-parallel ranks of each expert, where they are not those of the run.
+inline constexpr const char* kExpertTensor = "@expert_tensor";
 /// "true": moments that the driver may move to host memory.
 inline constexpr const char* kPaged = "@paged";
 /// A key that makes the model another one than the fields of a run file describe.

@@ -7,11 +7,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
+#include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/framework_files/file_kinds.hpp"
+#include "core/model/architecture.hpp"
 #include "core/model/model_names.hpp"
+#include "core/runfile/named_values.hpp"
 #include "core/runfile/paths.hpp"
 
 namespace fs = std::filesystem;
@@ -39,12 +43,17 @@ class Finish {
     accumulation();
     // What a framework does only where there are several ranks: torchtune and litgpt shard then.
     const bool many = number("parallel.data", 1) > 1;
+    if (const Given* g = job_.find(kReentrantAlone))
+      job_.set_default("plan.checkpoint_reentrant",
+                       many && job_.framework == "transformers" && !shards() ? "false" : "true", *g);
     if (const Given* g = job_.find(kZeroOfMany); g && many) job_.set_default("parallel.zero", g->value, *g);
     if (const Given* g = job_.find(kRecomputeOfMany); g && many)
       job_.set_default("train.recompute", g->value, *g);
     const Given* zero = job_.find("parallel.zero");
-    if (zero && zero->by_default && job_.find("parallel.data") && !many && number("parallel.context", 1) == 1)
-      return job_.erase("parallel.zero");  // nothing to shard over
+    // Nothing to shard over. Weights in 8 bits are a matter of the distributed optimizer, also on one rank.
+    if (zero && zero->by_default && job_.find("parallel.data") && !many &&
+        number("parallel.context", 1) == 1 && !job_.find("plan.fp8_weights"))
+      return job_.erase("parallel.zero");
     // Sharded memory per rank depends on the number of ranks: a guess would be wrong by its factor.
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
       ask(fmt::format("{}: parallel.zero = {} shards over data-parallel ranks, but no file says "
@@ -83,6 +92,8 @@ class Finish {
       ask("no file names a known model", "add --model=PRESET or --model=config.json");
     }
     job_.erase(kModel), job_.erase(kConfigFile);
+    linear_layers();
+    experts();
   }
 
   /// Paged moments need no device memory where they are replayed: AdamW of the Trainer without sharding.
@@ -108,6 +119,11 @@ class Finish {
   }
 
  private:
+  bool shards() const {
+    const Given* zero = job_.find("parallel.zero");
+    return zero && zero->value != "0";
+  }
+
   std::uint64_t number(const char* key, std::uint64_t otherwise) const {
     const Given* g = job_.find(key);
     return g ? count_of(*g) : otherwise;
@@ -120,13 +136,70 @@ class Finish {
       if (missing && option.find(setting) == option.npos)
         more += (more.empty() ? "" : " ") + std::string(setting);
     };
-    const Given* zero = job_.find("parallel.zero");
-    const bool shards = zero && zero->value != "0";
     add(!job_.find("data.seq_len"), "--set data.seq_len=2048");
-    add(shards && !job_.find("parallel.data") && !job_.find(kRanks) && !job_.find(kPerNode),
+    add(shards() && !job_.find("parallel.data") && !job_.find(kRanks) && !job_.find(kPerNode),
         "--set parallel.data=8");
     if (!more.empty()) option += "; also needed: " + more;
     throw usage_error(what, option, where);
+  }
+
+  /// The model, where a name or a file gives it.
+  std::optional<ModelSpec> known_model() const {
+    const Given *preset = job_.find("model.preset"), *config = job_.find("model.config");
+    const ModelSpec* named = preset ? runfile::find_preset(preset->value) : nullptr;
+    if (named) return *named;
+    if (config && config->value.starts_with('{')) {  // of Megatron-LM; its vocabulary is a key of its own
+      const Given* vocabulary = job_.find("model.vocab_size");
+      std::string text = config->value;
+      if (vocabulary) text.insert(1, fmt::format("\"vocab_size\": {}, ", count_of(*vocabulary)));
+      return runfile::parse_model_config(text, "", true);
+    }
+    std::error_code ec;
+    if (!config || !fs::is_regular_file(config->value, ec)) return std::nullopt;
+    return runfile::read_model_config(config->value, true);
+  }
+
+  /// Experts with fewer tensor-parallel ranks than the run: ranks of a tensor-parallel group are among the
+  /// expert-parallel ones. Their weights and state are planned as those of fewer expert-parallel ranks whose
+  /// experts are divided over all tensor-parallel ranks: the same bytes, with more for the inputs of experts.
+  void experts() {
+    const Given *own = job_.find(kExpertTensor), *tensor = job_.find("parallel.tensor");
+    const std::uint64_t each = own ? count_of(*own) : 1, of_run = number("parallel.tensor", 1),
+                        ranks = checked_mul(number("parallel.expert", 1), each);
+    if (!own || each == of_run || job_.options.contains("parallel.expert")) return;
+    const std::optional<ModelSpec> model = known_model();
+    if (!model || !model::known_family(model->family) || !model::from_model(*model).has_experts()) return;
+    if (ranks % of_run)
+      throw usage_error(
+          fmt::format("an expert has {} of the {} tensor-parallel ranks ({}), and there are {} "
+                      "expert-parallel ranks: such a run is described where {} divides their product",
+                      each, of_run, own->key, ranks / each, of_run),
+          fmt::format("use expert parallelism over a multiple of {}, or an expert tensor parallelism of {}",
+                      of_run, of_run),
+          own->where.line ? own->where
+          : tensor        ? tensor->where
+                          : Where{});
+    const Given* given = job_.find("parallel.expert");
+    const Given from = given ? *given : *own;
+    job_.erase("parallel.expert");
+    job_.set_default("parallel.expert", std::to_string(ranks / of_run), from);
+  }
+
+  /// transformers 5 keeps the experts of a layer in two parameters, which are no linear layers. Where no MLP
+  /// of a dense layer or shared expert has matrices of the same names, attention alone has adapters.
+  void linear_layers() {
+    const Given *listed = job_.find(kLinearLayers), *targets = job_.find("lora.targets");
+    if (!listed || !targets || job_.options.contains("lora.targets")) return;
+    const std::optional<ModelSpec> model = known_model();
+    if (!model || !model::known_family(model->family)) return;
+    const model::Architecture a = model::from_model(*model);
+    if (!std::ranges::all_of(a.layers, [](const model::LayerRun& run) {
+          return run.layer.experts.count && !run.layer.experts.shared.width && !run.layer.mlp.width;
+        }))
+      return;
+    const Given from = *targets;
+    job_.erase("lora.targets");
+    job_.set_default("lora.targets", R"(["q_proj", "k_proj", "v_proj", "o_proj"])", from);
   }
 
   void set_data(std::uint64_t devices, std::uint64_t model_ranks, const Given& from) {
@@ -144,6 +217,12 @@ class Finish {
     const Given* global = job_.find(kGlobalBatch);
     if (!job_.find("train.micro_batch")) micro_batch(global);
     const Given* micro = job_.find("train.micro_batch");
+    if (const Given* least = job_.find(kLeastBatch); least && !global) {
+      const std::uint64_t each =
+          checked_mul(count_of(*micro), number("parallel.data", 1) * number("parallel.tensor", 1) *
+                                            number("parallel.pipeline", 1) * number("parallel.context", 1));
+      job_.set_default("train.grad_accum", std::to_string((count_of(*least) - 1) / each + 1), *least);
+    }
     if (!global) return;
     const Given *accumulated = job_.find("train.grad_accum"), *data = job_.find("parallel.data");
     const std::uint64_t sequences = count_of(*global), per_step = count_of(*micro);

@@ -88,6 +88,8 @@ void read_llama_factory_v1(const Entries& entries, Job& job);
 void read_swift(const Entries& entries, Job& job);
 /// ms-swift: `megatron sft`, `megatron pt` and `megatron rlhf`.
 void read_swift_megatron(const Entries& entries, Job& job);
+/// The same from a script, which starts one process unless it sets NPROC_PER_NODE.
+void read_swift_megatron_script(const Entries& entries, Job& job);
 /// Data, templates, sampling and checkpoints of ms-swift, whichever of its trainers runs.
 RuleSet swift_without_effect();
 void read_torchtune(const Entries& entries, Job& job);

@@ -73,6 +73,7 @@ void axolotl_all_linear(Job& job, const Entry& e) {
   job.erase("lora.targets");
   job.set("lora.targets", "all-linear", e);
   job.set("@all_linear", "true", e);
+  job.set_default(kLinearLayers, "true", e);  // find_all_linear_names()
 }
 
 void axolotl_targets(Job& job, const Entry& e) {

@@ -29,7 +29,10 @@ void factory_quantized(Job& job, const Entry& e) {
 
 void factory_targets(Job& job, const Entry& e) {
   for (const std::string& name : texts_of(e))
-    if (name == "all") return job.set("lora.targets", "all-linear", e);
+    if (name == "all") {
+      job.set_default(kLinearLayers, "true", e);  // find_all_linear_modules()
+      return job.set("lora.targets", "all-linear", e);
+    }
   set_lora_targets(job, e);
 }
 
@@ -152,6 +155,7 @@ void factory_adapters(Job& job) {
   job.set_default("lora.rank", "8", "default of LLaMA-Factory");
   job.set_default("lora.alpha", std::to_string(2 * count_of(*job.find("lora.rank"))),
                   "default of LLaMA-Factory");
+  if (!job.find("lora.targets")) job.set_default(kLinearLayers, "true", "default of LLaMA-Factory");
   job.set_default("lora.targets", "all-linear", "default of LLaMA-Factory");
   if (const Given* resized = job.find("@resized"))
     job.set_default("lora.modules_to_save", R"(["embed_tokens", "lm_head"])", *resized);

@@ -205,7 +205,7 @@ constexpr Rule kMegatron[] = {
     {"moe-aux-loss-coeff", Use::kNoEffect},
     {"moe-z-loss-coeff", Use::kNoEffect},
     {"moe-*", Use::kNotModelled, "", "experts"},
-    {"expert-tensor-parallel-size", Use::kCopy, "@megatron.expert_tensor"},
+    {"expert-tensor-parallel-size", Use::kCopy, kExpertTensor},
     {"recompute-modules", Use::kNotModelled, "", "planned as selective recomputation"},
     // 0.1 is Megatron's own default for both; scripts for Llamas set 0, which is_off() accepts.
     {"attention-dropout", Use::kNeedsMore, "", "masks of dropout are kept"},
@@ -427,28 +427,6 @@ void megatron_finish_sharding(Job& job) {
   if (!tensor || tensor->value == "1") job.erase("parallel.sequence");  // Megatron-LM switches it off
 }
 
-/// Experts without tensor parallelism of their own: the ranks of a tensor-parallel group are among the
-/// expert-parallel ones. Their weights and state are planned as those of fewer expert-parallel ranks that are
-/// tensor-parallel too: the same bytes, with more for the inputs of experts.
-void megatron_finish_experts(Job& job) {
-  const Given *expert = job.find("parallel.expert"), *own = job.find("@megatron.expert_tensor");
-  if (!expert || !own || own->value != "1") return;
-  const std::uint64_t ranks = count_of(*expert), tensor = megatron_number(job, "parallel.tensor", 1);
-  if (tensor < 2) return;
-  if (ranks % tensor)
-    throw usage_error(
-        fmt::format(
-            "{} = {} is not a multiple of {} tensor-parallel ranks, and the experts are not divided among "
-            "these: such a run is not described",
-            expert->key, ranks, tensor),
-        fmt::format("plan it with a multiple of {}, or with an expert tensor parallelism of {}", tensor,
-                    tensor),
-        expert->where);
-  const Given from = *expert;
-  job.erase("parallel.expert");
-  job.set_default("parallel.expert", std::to_string(ranks / tensor), from);
-}
-
 /// Only the kernel of Transformer Engine writes the gradient over the logits; the others copy these to f32.
 void megatron_finish_loss(Job& job) {
   const Given *fused = job.find("@megatron.fused_loss"), *kernel = job.find("@megatron.loss_kernel");
@@ -494,6 +472,22 @@ void megatron_finish_stages(Job& job) {
   if (loss) job.set_default("plan.last_stage_layers", std::to_string(each - 1), *loss);
 }
 
+/// Both dropouts are 0.1 where no argument says otherwise; flash attention keeps no mask.
+void note_default_dropout(const Entries& entries, Job& job) {
+  const Given* attention = job.find("plan.attention");
+  const bool scores = attention && attention->value == "materialised";
+  for (const char* name : {"attention-dropout", "hidden-dropout"}) {
+    const bool given = std::ranges::any_of(entries, [&](const Entry& e) { return e.key == name; });
+    if (!given && (scores || std::string_view(name) == "hidden-dropout"))
+      job.keys.push_back({name,
+                          "0.1 (default of Megatron-LM)",
+                          {entries.front().key_where.file, 0, 0},
+                          runfile::KeyUse::kNotModelled,
+                          "masks of dropout are kept",
+                          true});
+  }
+}
+
 }  // namespace
 
 RuleSet megatron_rules() { return {kMegatron, kMegatronWithoutEffect}; }
@@ -504,7 +498,13 @@ void finish_megatron(Job& job) {
     const std::uint64_t layers = megatron_number(job, "model.num_hidden_layers", 0),
                         stages = megatron_number(job, "parallel.pipeline", 1) *
                                  megatron_number(job, "@megatron.layers_per_stage", 1);
-    if (layers && stages && layers % stages == 0)
+    if (layers && layers % stages && !job.options.contains("parallel.pipeline"))
+      throw usage_error(
+          fmt::format("{} = {}: {} layers cannot be divided into stages of so many layers on {} "
+                      "pipeline ranks",
+                      per_stage->key, per_stage->value, layers, megatron_number(job, "parallel.pipeline", 1)),
+          {}, per_stage->where);
+    if (layers && layers % stages == 0)
       job.set_default("parallel.interleave", std::to_string(layers / stages), "the layers per virtual stage");
     if (!layers) list_as_not_modelled(job, *per_stage);
   }
@@ -523,7 +523,6 @@ void finish_megatron(Job& job) {
   megatron_finish_products(job);
   megatron_finish_sharding(job);
   megatron_finish_loss(job);
-  megatron_finish_experts(job);
   job.erase_if([](const std::string& key) { return key.starts_with("@megatron."); });
   job.set_default("train.precision", "fp32", "default of Megatron-LM");
   // The vocabulary is padded to 128 x tensor-parallel ranks.
@@ -534,6 +533,7 @@ void read_megatron(const Entries& entries, Job& job) {
   job.framework = "megatron";
   apply_rules({megatron_rules()}, entries, job);
   finish_megatron(job);
+  note_default_dropout(entries, job);
 }
 
 }  // namespace trainhost::framework_files

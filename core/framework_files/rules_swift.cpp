@@ -226,6 +226,10 @@ void read_swift(const Entries& entries, Job& job) {
     job.set_default("lora.alpha", "32", kSource);
     job.set_default("lora.dropout", "0.05", kSource);
     job.set_default("lora.targets", "all-linear", kSource);
+    // find_all_linears() lists their names for "all-linear".
+    const std::string& targets = job.find("lora.targets")->value;
+    if (targets == "all-linear" || targets == R"(["all-linear"])")
+      job.set_default(kLinearLayers, "true", kSource);
   } else {
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   }
@@ -235,16 +239,9 @@ void read_swift(const Entries& entries, Job& job) {
   note_deepspeed_file(job, options);
   finish_launcher(job);
   job.set_default("train.micro_batch", "1", kSource);
-  // A step has 16 sequences of all devices, at least.
-  const Given *per_node = job.find(kPerNode), *nodes = job.find(kNodes);
-  const std::uint64_t ranks = per_node ? count_of(*per_node) * (nodes ? count_of(*nodes) : 1) : 1,
-                      each = count_of(*job.find("train.micro_batch")) * ranks;
-  job.set_default("train.grad_accum", std::to_string(std::max<std::uint64_t>((16 + each - 1) / each, 1)),
-                  kSource);
+  job.set_default(kLeastBatch, "16", kSource);
   job.set_default("train.recompute", "full", kSource);
-  // Under DDP alone they are not reentrant.
-  const bool many = ranks > 1 && !job.find("parallel.zero") && !job.find("@deepspeed_file");
-  job.set_default("plan.checkpoint_reentrant", many ? "false" : "true", kSource);
+  job.set_default(kReentrantAlone, "true", kSource);
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
   for (const char* key : {"@tuner", "@type", "@bf16", "@fp16", "@deepspeed"}) job.erase(key);
 }

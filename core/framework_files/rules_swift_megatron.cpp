@@ -149,10 +149,20 @@ void read_swift_megatron(const Entries& entries, Job& job) {
   job.set_default(kGlobalBatch, "16", kMegatronOfSwift);
   job.set_default("train.recompute", "selective", kMegatronOfSwift);
   job.set_default("plan.attention", "flash", kMegatronOfSwift);
-  job.set_default("@megatron.expert_tensor", "1", kMegatronOfSwift);
+  job.set_default(kExpertTensor, "1", kMegatronOfSwift);
   job.set_default("parallel.zero", "1", kMegatronOfSwift);
   for (const char* key : {"@swift.tuner", "@swift.type"}) job.erase(key);
   finish_megatron(job);
+}
+
+void read_swift_megatron_script(const Entries& entries, Job& job) {
+  read_swift_megatron(entries, job);
+  for (const char* ranks : {"parallel.tensor", "parallel.pipeline", "parallel.context"})
+    if (const Given* given = job.find(ranks); given && given->value != "1")
+      return;  // needs several processes
+  const bool counted = std::ranges::any_of(
+      entries, [](const Entry& e) { return e.key == "NPROC_PER_NODE" || e.key == "NNODES"; });
+  if (!counted) job.set_default(kRanks, "1", "a script without NPROC_PER_NODE");
 }
 
 }  // namespace trainhost::framework_files

@@ -171,8 +171,7 @@ constexpr Rule kTorchtitan[] = {
     {"parallelism.pipeline_parallel_*", Use::kNotModelled, "", "layers or sequences of the pipeline stages"},
     {"parallelism.module_fqns_per_model_part", Use::kNotModelled, "", "layers of the pipeline stages"},
     {"parallelism.disable_loss_parallel", Use::kNeedsMore, "", "each rank has all logits"},
-    {"parallelism.expert_tensor_parallel_degree", Use::kNotModelled, "1",
-     "experts are sharded in another way"},
+    {"parallelism.expert_tensor_parallel_degree", Use::kCopy, kExpertTensor},
     {"experimental.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
     {"experimental.context_parallel_degree", Use::kCopy, "parallel.context"},
     {"training.debug_moe_force_load_balance", Use::kNoEffect},
@@ -234,6 +233,11 @@ void read_torchtitan(const Entries& entries, Job& job) {
   if (const Given* tensor = job.find("parallel.tensor"); tensor && tensor->value != "1")
     job.set_default("parallel.sequence", "true", *tensor);
   torchtitan_sharding(job);
+  // Has no effect without expert parallelism.
+  if (is_many(job, "parallel.expert"))
+    job.set_default(kExpertTensor, "1", "default of torchtitan");
+  else
+    job.erase(kExpertTensor);
   job.set_default("train.precision", "bf16", "default of torchtitan");
   torchtitan_float8(job);
   job.set_default("train.micro_batch", "8", "default of torchtitan");

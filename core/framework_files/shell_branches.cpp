@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "core/framework_files/shell_words.hpp"
@@ -68,21 +69,23 @@ Truth truth_of(std::vector<std::string> words, const Variables& variables) {
   return std::nullopt;
 }
 
-/// Commands from words[begin] to `end`, which are joined by &&; anything else between them is not known.
+/// Commands from words[begin] to `end`, which are joined by &&, or by ||; anything else is not known.
 Truth truth_of(const std::vector<Word>& words, std::size_t begin, std::size_t end,
                const Variables& variables) {
   std::vector<std::string> command;
-  Truth all = true;
+  // One false command decides those joined by &&, one true command those joined by ||.
+  const bool any = std::ranges::any_of(std::span(words).subspan(begin, end - begin), &Word::after_or);
+  Truth all = !any;
   const auto finish = [&] {
     const Truth t = truth_of(std::exchange(command, {}), variables);
-    if (t == false || all == false)
-      all = false;
+    if (t == any || all == any)
+      all = any;
     else if (!t)
       all = std::nullopt;
   };
   for (std::size_t i = begin; i < end; ++i) {
     if (i > begin && words[i].begins_command) {
-      if (!words[i].after_and) return std::nullopt;
+      if (!(any ? words[i].after_or : words[i].after_and)) return std::nullopt;
       finish();
     }
     command.push_back(words[i].text);

@@ -52,8 +52,11 @@ class WordReader {
       while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') ++at_;
     } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
       end_word();
-      // && also joins a command on the next line.
-      if (c != '\n') and_ = c == '&' && at_ > 0 && text_[at_ - 1] == '&', pipe_ = c == '|';
+      // && and || also join a command on the next line.
+      if (c != '\n') {
+        const bool twice = at_ > 0 && text_[at_ - 1] == c;
+        and_ = c == '&' && twice, or_ = c == '|' && twice, pipe_ = c == '|';
+      }
       if (parentheses_ == 0) command_ = true;
     } else if (c == ' ' || c == '\t' || c == '\r') {
       end_word();
@@ -86,8 +89,9 @@ class WordReader {
              {name_, line_, static_cast<std::uint32_t>(at_ - line_start_ + 1)},
              command_,
              command_ && and_,
-             command_ && pipe_};
-    command_ = and_ = pipe_ = false;
+             command_ && pipe_,
+             command_ && or_};
+    command_ = and_ = pipe_ = or_ = false;
   }
   void add(char c) { open(), word_.text += c; }
   void end_word() {
@@ -105,7 +109,7 @@ class WordReader {
   std::uint32_t line_ = 1;
   int parentheses_ = 0;
   char quote_ = 0;
-  bool in_word_ = false, command_ = true, and_ = false, pipe_ = false;
+  bool in_word_ = false, command_ = true, and_ = false, pipe_ = false, or_ = false;
 };
 
 /// Removes `export` and the like, with their options, from before assignments.

@@ -17,6 +17,7 @@ struct Word {
   bool begins_command = false;  // first word after a line end or a separator
   bool after_and = false;       // that separator is &&
   bool after_pipe = false;      // that separator is |
+  bool after_or = false;        // that separator is ||
 };
 
 inline bool is_name_char(char c) {

@@ -138,7 +138,7 @@ std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::strin
     out.push_back({"parallel.expert",
                    "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
                        " data x context ranks; " + nearest_divisors(r.parallel.expert, sharing),
-                   ""});
+                   sharing < r.parallel.expert ? "or give more ranks: --devices=N, or parallel.data" : ""});
   // Every context rank has an equal part of each sequence (docs/memory-model.md).
   if (r.seq_len % r.parallel.context && decided("parallel.context"))
     out.push_back({"parallel.context",

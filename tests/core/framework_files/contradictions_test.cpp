@@ -64,6 +64,14 @@ BOOST_AUTO_TEST_CASE(two_files_that_disagree_are_an_error_with_both_positions) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(two_keys_that_disagree_about_a_model_are_named_as_the_files_have_them) {
+  const std::string error = error_of(
+      "t.sh", "swift sft --model Qwen/Qwen2.5-0.5B --model_id_or_path Qwen/Qwen2.5-7B --max_length 64\n");
+  BOOST_TEST(error.find("model_id_or_path = \"Qwen/Qwen2.5-7B\" contradicts model in ") != std::string::npos,
+             error);
+  BOOST_TEST(error.find('@') == std::string::npos, error);
+}
+
 BOOST_AUTO_TEST_CASE(a_batch_that_does_not_divide_is_an_error) {
   const std::string job = "{\"train_micro_batch_size_per_gpu\": 4,\n\"zero_optimization\": {\"stage\": 0},\n";
   const std::vector<runfile::Override> given = {

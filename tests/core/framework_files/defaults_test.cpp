@@ -321,6 +321,64 @@ BOOST_AUTO_TEST_CASE(flavors_of_torchtitan_without_a_preset_are_fields) {
   BOOST_TEST(value(of("32B"), "model.preset") == "qwen3-32b");
 }
 
+BOOST_AUTO_TEST_CASE(experts_of_torchtitan_have_tensor_parallelism_of_their_own) {
+  const auto expert = [](const std::string& degrees) {
+    const std::string text =
+        "[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n[parallelism]\n"
+        "data_parallel_shard_degree = 8\ntensor_parallel_degree = 2\n" +
+        degrees;
+    const std::string error = error_of("t.toml", text);
+    return error.empty() ? value(settings("t.toml", text), "parallel.expert") : error;
+  };
+  BOOST_TEST(expert("expert_parallel_degree = 4\n") == "2");
+  BOOST_TEST(expert("expert_parallel_degree = 4\nexpert_tensor_parallel_degree = 2\n") == "4");
+  BOOST_TEST(expert("expert_tensor_parallel_degree = 1\n") == "");
+  BOOST_TEST(expert("expert_parallel_degree = 1\n") == "1");
+  BOOST_TEST(expert("expert_parallel_degree = 5\n").find("such a run is described where") !=
+             std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(linear_layers_that_a_framework_lists_are_no_stacked_experts) {
+  const std::string attention = R"(["q_proj", "k_proj", "v_proj", "o_proj"])",
+                    axolotl = "\nsequence_len: 64\nadapter: lora\nlora_target_linear: true\n",
+                    factory = "\nfinetuning_type: lora\nstage: sft\ntemplate: qwen\n";
+  for (const char* name : {"Qwen/Qwen3-30B-A3B", "mistralai/Mixtral-8x7B-v0.1", "openai/gpt-oss-20b"}) {
+    BOOST_TEST(value(settings("a.yaml", "base_model: " + std::string(name) + axolotl), "lora.targets") ==
+               attention);
+    for (const char* target : {"", "lora_target: all\n"})
+      BOOST_TEST(value(settings("a.yaml", "model_name_or_path: " + std::string(name) + factory + target),
+                       "lora.targets") == attention);
+  }
+  BOOST_TEST(value(settings("a.yaml", "base_model: Qwen/Qwen2.5-0.5B" + axolotl), "lora.targets") ==
+             "all-linear");
+}
+
+BOOST_AUTO_TEST_CASE(virtual_stages_of_megatron_divide_the_layers) {
+  const std::string llama =
+      "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --micro-batch-size 1 "
+      "--seq-length 128 --bf16 --swiglu --pipeline-model-parallel-size 2 "
+      "--num-layers-per-virtual-pipeline-stage ";
+  BOOST_TEST(value(settings("t.sh", llama + "2\n"), "parallel.interleave") == "2");
+  BOOST_TEST(error_of("t.sh", llama + "3\n").find("8 layers cannot be divided into stages") !=
+             std::string::npos);
+  BOOST_TEST(error_of("a.yaml", "trainer:\n  devices: 8\nmodel:\n  num_layers: 2\n").find("NeMo") !=
+             std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(dropout_of_megatron_is_noted_where_no_argument_switches_it_off) {
+  const std::string gpt =
+      "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --micro-batch-size 1 "
+      "--seq-length 128 --max-position-embeddings 128 --bf16 ";
+  const auto noted = [&](const std::string& more, const char* key) {
+    return fate("t.sh", gpt + more + "\n", key).first == KeyUse::kNotModelled;
+  };
+  BOOST_TEST(noted("", "hidden-dropout"));
+  BOOST_TEST(!noted("", "attention-dropout"));
+  BOOST_TEST(noted("--attention-backend unfused", "attention-dropout"));
+  BOOST_TEST(!noted("--hidden-dropout 0.0", "hidden-dropout"));
+  BOOST_TEST(noted("--hidden-dropout 0.1", "hidden-dropout"));
+}
+
 BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
   const auto of = [](const std::string& degrees, const std::vector<runfile::Override>& given = {}) {
     return settings("t.toml", "[model]\nflavor = \"8B\"\n[parallelism]\n" + degrees, given);

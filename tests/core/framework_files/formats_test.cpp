@@ -104,6 +104,12 @@ BOOST_AUTO_TEST_CASE(branches_of_a_shell_script_are_read_where_their_condition_i
   BOOST_TEST(keys("SIZE=7\n" + sizes) == "num-layers=32;");
   BOOST_TEST(keys("SIZE=70\nTP=8\n" + sizes) == "num-layers=80;");
   BOOST_TEST(keys("SIZE=70\nTP=1\n" + sizes) == "num-layers=2;");
+  const std::string either =
+      "A=${3:-MOCK}\nif [[ \"$A\" == \"MOCK\" ]] || [[ $B == 1 ]] || [[ -z \"$A\" ]]; then\n "
+      "ARGS=\"--x\"\nelse\n "
+      "ARGS=\"--y\"\nfi\n";
+  BOOST_TEST(keys(either) == "x=true;");
+  BOOST_TEST(keys("B=0\n" + std::string(either).replace(2, 9, "data")) == "y=true;");
   // A branch in a branch, and one that a line switches on.
   BOOST_TEST(keys("A=0\nif [ $A -eq 1 ]\nthen\n if [ $A -eq 0 ]; then\n B=--x\n fi\n C=--y\nfi\nrun --z\n") ==
              "z=true;");

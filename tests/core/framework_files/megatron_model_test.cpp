@@ -51,11 +51,53 @@ BOOST_AUTO_TEST_CASE(experts_are_those_of_the_family_with_the_same_tensors) {
   BOOST_TEST(config_of(narrow + latent + "--moe-layer-freq '([0]+[1]*3)' --q-lora-rank 1536")
                  .find("\"n_shared_experts\": 2, \"first_k_dense_replace\": 1, \"topk_method\": "
                        "\"greedy\", \"q_lora_rank\": 1536") != std::string::npos);
+  BOOST_TEST(type("--moe-layer-freq [0]*1+[1]*3") == "deepseek");
+  BOOST_TEST(type("--moe-layer-freq '[0,1,1,1]'") == "deepseek");
+  BOOST_TEST(type("--moe-layer-freq '([1]*2)*2'") == "mixtral");
+  // Latent attention alone: the dense layers of DeepSeek V3.
+  const std::string dense_sizes = sizes.substr(0, sizes.find("--num-experts"));
+  BOOST_TEST(config_of(dense_sizes + "--multi-latent-attention --kv-lora-rank 512 --qk-layernorm")
+                 .find("\"first_k_dense_replace\": 4") != std::string::npos);
+  const auto error = [&](const std::string& more) {
+    return error_of("t.sh", kCommon + narrow + more + "\n");
+  };
+  for (const auto& [more, expected] :
+       Settings{{"--moe-layer-freq '([0]*1+[1]*26)'", "is for 27 layers, but there are 4"},
+                {"--moe-layer-freq '[0]*1+[2]*3'", "expected a list of a 0 or 1 per layer"},
+                {"--moe-layer-freq '([0]*1+[1]*3'", "expected a list of a 0 or 1 per layer"},
+                {"--moe-layer-freq often", "moe-layer-freq = often: expected a whole number above 0"},
+                {"--moe-layer-freq 2", "moe-layer-freq describes a model that run files have no fields for"},
+                {"--multi-latent-attention --q-lora-rank low",
+                 "q-lora-rank = low: expected a whole number above 0"}})
+    BOOST_TEST(error(more).find(expected) != std::string::npos, error(more));
+  BOOST_TEST(error_of("t.sh", kCommon + sizes + "--moe-router-topk 9\n")
+                 .find("moe-router-topk = 9 is more than the 8 experts") != std::string::npos);
+  BOOST_TEST(error_of("t.sh", kCommon + sizes + "--moe-router-topk two\n")
+                 .find("moe-router-topk = two: expected a whole number above 0") != std::string::npos);
+  BOOST_TEST(error_of("t.sh", kCommon + dense_sizes + "--num-experts many\n")
+                 .find("num-experts = many: expected a whole number above 0") != std::string::npos);
   // Layers in another order, and an MLP that is not gated, are described by no family.
   for (const char* other : {"--moe-layer-freq 2", "--moe-layer-freq '([1]*3+[0]*1)'"})
     BOOST_TEST(error_of("t.sh", kCommon + narrow + other + "\n").find("describes a model that run files") !=
                    std::string::npos,
                other);
+}
+
+BOOST_AUTO_TEST_CASE(experts_are_divided_over_tensor_parallel_ranks_unless_an_argument_says_otherwise) {
+  const std::string sizes =
+      "--num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 1000 "
+      "--num-experts 8 --tensor-model-parallel-size 2 ";
+  const auto expert = [&](const std::string& more) {
+    const std::string text = kCommon + sizes + more + "\n";
+    const std::vector<runfile::Override> ranks = {{"parallel.data", "8", ""}};
+    const std::string error = error_of("t.sh", text, ranks);
+    return error.empty() ? value(settings("t.sh", text, ranks), "parallel.expert") : error;
+  };
+  BOOST_TEST(expert("") == "");
+  BOOST_TEST(expert("--expert-model-parallel-size 4") == "4");
+  BOOST_TEST(expert("--expert-model-parallel-size 4 --expert-tensor-parallel-size 1") == "2");
+  BOOST_TEST(expert("--expert-tensor-parallel-size 1").find("such a run is described where") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(an_mlp_of_two_matrices_is_that_of_gpt_2_or_with_rotary_embedding_of_starcoder2) {

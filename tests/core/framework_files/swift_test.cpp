@@ -187,6 +187,51 @@ BOOST_AUTO_TEST_CASE(a_file_of_its_options_is_read) {
   BOOST_TEST(value(settings("a.yaml", job + ranks), "parallel.data") == "8");
 }
 
+BOOST_AUTO_TEST_CASE(a_file_is_recognised_without_a_kind_of_tuner) {
+  auto s = settings("a.yaml",
+                    "model: Qwen/Qwen2.5-0.5B\ndataset: x\nmax_length: 512\nbf16: true\n"
+                    "per_device_train_batch_size: 2\nlearning_rate: 1e-4\noutput_dir: out\n");
+  BOOST_TEST(value(s, "lora.rank") == "8");
+  BOOST_TEST(value(s, "model.preset") == "qwen2.5-0.5b");
+  s = settings("a.yaml",
+               "model: Qwen/Qwen2.5-0.5B\nmax_length: 512\nmicro_batch_size: 2\n"
+               "global_batch_size: 16\n",
+               {{"parallel.data", "2", ""}});
+  BOOST_TEST(value(s, "plan.framework") == "megatron");
+}
+
+BOOST_AUTO_TEST_CASE(accumulation_follows_from_devices_of_the_command_line) {
+  const std::string job = "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512 --tuner_type full ";
+  const std::vector<runfile::Override> ranks = {{"parallel.data", "4", "--devices"}};
+  auto s = settings("t.sh", job + "--per_device_train_batch_size 2\n", ranks);
+  BOOST_TEST(value(s, "train.grad_accum") == "2");
+  BOOST_TEST(value(s, "plan.checkpoint_reentrant") == "false");
+  BOOST_TEST(value(settings("t.sh", job + "--gradient_accumulation_steps 5\n", ranks), "train.grad_accum") ==
+             "5");
+  // All devices count, also those that share a sequence.
+  s = settings("t.sh", "NPROC_PER_NODE=8 " + job + "--sequence_parallel_size 2\n");
+  BOOST_TEST(value(s, "train.grad_accum") == "2");
+  BOOST_TEST(value(s, "parallel.data") == "4");
+}
+
+BOOST_AUTO_TEST_CASE(experts_that_are_no_linear_layers_have_no_adapters) {
+  const auto targets = [](const std::string& model, const std::string& more = "") {
+    return value(settings("t.sh", "swift sft --max_length 512 --model " + model + " " + more + "\n"),
+                 "lora.targets");
+  };
+  const std::string attention = R"(["q_proj", "k_proj", "v_proj", "o_proj"])";
+  BOOST_TEST(targets("Qwen/Qwen3-30B-A3B") == attention);
+  BOOST_TEST(targets("mistralai/Mixtral-8x7B-v0.1", "--target_modules all-linear") == attention);
+  // peft finds those of models that have matrices of the same names elsewhere.
+  BOOST_TEST(targets("deepseek-ai/DeepSeek-V2-Lite") == "all-linear");
+  BOOST_TEST(targets("Qwen/Qwen2.5-0.5B") == "all-linear");
+  BOOST_TEST(targets("Qwen/Qwen3-30B-A3B", "--target_modules q_proj up_proj") == R"(["q_proj", "up_proj"])");
+  // The model of the command line.
+  const auto s =
+      settings("t.sh", "swift sft --max_length 512 --model x/y\n", {{"model.preset", "qwen3-30b-a3b", ""}});
+  BOOST_TEST(value(s, "lora.targets") == attention);
+}
+
 BOOST_AUTO_TEST_CASE(options_of_commands_that_do_not_train_are_left_out) {
   const auto s = settings("t.sh",
                           "swift rollout --model Qwen/Qwen2.5-7B --max_length 64 &\n"
@@ -196,6 +241,11 @@ BOOST_AUTO_TEST_CASE(options_of_commands_that_do_not_train_are_left_out) {
   BOOST_TEST(value(s, "model.preset") == "qwen2.5-0.5b");
   BOOST_TEST(value(s, "parallel.data") != "8");
   BOOST_TEST(value(s, "data.seq_len") == "512");
+  for (const char* program : {"python swift/cli/infer.py", "torchrun /src/swift/cli/merge_lora.py"})
+    BOOST_TEST(value(settings("t.sh", "swift sft --model Qwen/Qwen2.5-0.5B --max_length 512\n" +
+                                          std::string(program) + " --model out --max_length 64\n"),
+                     "data.seq_len") == "512",
+               program);
 }
 
 BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_defaults) {
@@ -250,14 +300,19 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
   BOOST_TEST(value(settings("t.sh", job + "--target_modules linear_qkv linear_fc2 --tuner_type lora\n"),
                    "lora.targets") == "[\"q_proj\", \"k_proj\", \"v_proj\", \"down_proj\"]");
   // Experts have no tensor parallelism of their own by default.
-  s = settings("t.sh", job + "--tensor_model_parallel_size 2 --expert_model_parallel_size 8\n");
+  const std::string experts = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --max_length 64 ";
+  s = settings("t.sh", experts + "--tensor_model_parallel_size 2 --expert_model_parallel_size 8\n");
   BOOST_TEST(value(s, "parallel.expert") == "4");
-  s = settings("t.sh", job +
+  s = settings("t.sh", experts +
                            "--tensor_model_parallel_size 2 --expert_model_parallel_size 4 "
                            "--expert_tensor_parallel_size 2\n");
   BOOST_TEST(value(s, "parallel.expert") == "4");
-  BOOST_TEST(error_of("t.sh", job + "--tensor_model_parallel_size 4 --expert_model_parallel_size 2\n")
-                 .find("is not a multiple of 4 tensor-parallel ranks") != std::string::npos);
+  for (const char* ranks : {"--expert_model_parallel_size 2", ""})
+    BOOST_TEST(error_of("t.sh", experts + "--tensor_model_parallel_size 4 " + ranks + "\n")
+                       .find("such a run is described where") != std::string::npos,
+               ranks);
+  BOOST_TEST(value(settings("t.sh", experts + "--expert_model_parallel_size 2\n"), "parallel.expert") == "2");
+  BOOST_TEST(error_of("t.sh", job + "--tensor_model_parallel_size 4\n") == "");  // no experts
   const std::string preferences = "NPROC_PER_NODE=8 megatron rlhf --model Qwen/Qwen2.5-7B --max_length 64\n";
   BOOST_TEST((fate("t.sh", preferences, "megatron rlhf").first == KeyUse::kNotModelled));
   // The same options in a file.
@@ -267,6 +322,15 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
                {{"parallel.data", "2", ""}});
   BOOST_TEST(value(s, "plan.framework") == "megatron");
   BOOST_TEST(value(s, "parallel.tensor") == "2");
+  // A script starts one process unless it says how many; a file does not say it.
+  const std::string alone = "megatron sft --model Qwen/Qwen2.5-7B --max_length 4096 ";
+  BOOST_TEST(value(settings("t.sh", alone + "\n"), "parallel.data") == "1");
+  BOOST_TEST(value(settings("t.sh", alone + "--fp8_format hybrid --fp8_param_gather true\n"),
+                   "parallel.zero") == "1");
+  BOOST_TEST(error_of("t.sh", alone + "--tensor_model_parallel_size 2\n").find("how many devices") !=
+             std::string::npos);
+  BOOST_TEST(error_of("a.yaml", "model: Qwen/Qwen2.5-7B\nmax_length: 64\nrecompute_granularity: full\n")
+                 .find("how many devices") != std::string::npos);
   for (const auto& [options, expected] : Settings{{"--tuner_type dora", "full, lora or lora_llm"},
                                                   {"--torch_dtype int8", "bfloat16, float16 or float32"},
                                                   {"--attention_backend sdpa", "flash, fused, unfused"},
