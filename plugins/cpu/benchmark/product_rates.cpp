@@ -1,19 +1,16 @@
 // Benchmark: GFLOP/s of forward product, input gradient and weight gradient at the shapes of a model, in fp32
 // and with every bf16 kernel. For work on kernels; not part of the default build or of the tests.
 //   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
-// Prints the fastest of eight repetitions. In a run, plugins/cpu/front_end/core_type.cpp sets OPENBLAS_CORETYPE;
-// this program does not: set it to the same value.
-#include <sys/mman.h>
-
+// Prints the fastest of eight repetitions. In a run, plugins/cpu/front_end/core_type.cpp sets
+// OPENBLAS_CORETYPE; this program does not: set it to the same value.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "core/base/bf16.hpp"
+#include "plugins/cpu/benchmark/timing.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 #include "plugins/cpu/engine/thread_pool.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
@@ -23,52 +20,11 @@ using namespace trainhost::cpu;
 
 namespace {
 
-/// Memory in huge pages, as the host's arena has (core/plugin/ledger.cpp).
-template <class T>
-struct HugePages {
-  using value_type = T;
-  static constexpr std::align_val_t kAlign{2u << 20};
-  T* allocate(std::size_t n) {
-    void* at = ::operator new(n * sizeof(T), kAlign);
-    ::madvise(at, n * sizeof(T), MADV_HUGEPAGE);  // only advice
-    return static_cast<T*>(at);
-  }
-  void deallocate(T* at, std::size_t) { ::operator delete(at, kAlign); }
-  friend bool operator==(HugePages, HugePages) { return true; }
-};
-template <class T>
-using Array = std::vector<T, HugePages<T>>;
-
 struct WorkspaceStorage final : Storage {
   Array<float> floats;
   void* at(step::BufferId) override { return floats.data(); }
 };
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-using Loop = double (*)(std::uint64_t rounds, float* use);
-/// FLOP/s of a loop: the sum over the threads, each by its own clock for `length` seconds.
-double rate_of(ThreadPool& pool, Loop loop, std::uint64_t rounds, double length) {
-  std::vector<double> rates(pool.threads() * 8);  // one cache line each
-  pool.run(pool.threads(), [&](std::uint32_t t, std::uint32_t) {
-    float sum = 0;
-    double flops = 0, elapsed = 0;
-    const double start = seconds();
-    do flops += loop(rounds, &sum), elapsed = seconds() - start;
-    while (elapsed < length);
-    rates[t * 8] = flops / elapsed;
-  });
-  double sum = 0;
-  for (double r : rates) sum += r;
-  return sum;
-}
-double fma_peak(ThreadPool& pool) {
-  double best = 0;
-  for (int i = 0; i < 8; ++i) best = std::max(best, rate_of(pool, select_kernels().fma_loop, 4096, 0.02));
-  return best;
-}
 /// FLOP/s of register tiles whose operands are in the L1 cache, at the clock of this moment.
 double tile_rate(ThreadPool& pool) { return rate_of(pool, select_kernels().tile_loop, 1024, 0.002); }
 

@@ -67,7 +67,8 @@ static __attribute__((noinline)) void panel(std::uint64_t m, std::uint64_t k, Le
                                             std::uint64_t ldb, bool add, float* c, std::uint64_t ldc,
                                             std::uint64_t last) {
   std::uint64_t i = 0;
-  for (; i + MR <= m; i += MR)
+  // Of tiles of 6 rows the last 8 rows are two tiles of 4: a row alone has too few sums for the latency of FMA.
+  for (; i + MR <= m && !(MR == 6 && m - i == 8); i += MR)
     register_tile<MR, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
   if constexpr (MR > 8)
     for (; i + 8 <= m; i += 8)
