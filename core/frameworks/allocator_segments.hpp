@@ -82,9 +82,10 @@ class Segments {
 
  private:
   /// Distance between the address ranges of two segments that can grow. PyTorch reserves 1.125 times the
-  /// memory of the device for each; with 16 TiB no segment meets its end, and the start of a segment follows
-  /// from any address in it.
-  static constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 44;
+  /// memory of the device for each; with 1 EiB no request meets the end of a segment, so a pool has one, and
+  /// the start of a segment follows from any address in it.
+  static constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 60;
+  static_assert(kPools + 1 < 16, "the addresses of all pools fit into 64 bits");
 
   FreeBlocks::Key key(std::uint32_t i) const {
     return {blocks_[i].size, blocks_[i].address, i, blocks_[i].list};

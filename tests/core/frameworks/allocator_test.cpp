@@ -47,6 +47,15 @@ BOOST_AUTO_TEST_CASE(small_requests_share_segments_of_2_MiB) {
   BOOST_TEST(replay({mib(1), mib(1), 1}).reserved == 4 * kMiB);
 }
 
+// A search for the largest micro-batch asks for sizes that no device has.
+BOOST_AUTO_TEST_CASE(expandable_segments_serve_requests_of_any_size) {
+  constexpr std::uint64_t kPage = 20 * kMiB, kHuge = std::uint64_t{1} << 45;
+  const std::uint64_t pages = (kHuge + kPage - 1) / kPage * kPage;
+  BOOST_TEST(replay({std::int64_t{kHuge}, mib(30)}, "expandable_segments:True").reserved ==
+             (kHuge + 30 * kMiB + kPage - 1) / kPage * kPage);
+  BOOST_TEST(replay({std::int64_t{kHuge}, -1, mib(30)}, "expandable_segments:True").reserved == pages);
+}
+
 BOOST_AUTO_TEST_CASE(requests_below_10_MiB_share_segments_of_20_MiB) {
   BOOST_TEST(replay({mib(1) + 1}).reserved == 20 * kMiB);
   BOOST_TEST(replay({mib(9), mib(9)}).reserved == 20 * kMiB);
