@@ -39,7 +39,7 @@ struct Block {
 /// Blocks are named by their index, which is reused after a block has been merged or released.
 class Segments {
  public:
-  static constexpr std::uint32_t kNone = UINT32_MAX;
+  static constexpr std::uint32_t kNone = FreeBlocks::kNone;
 
   /// expandable: a segment is an address range that grows, instead of one allocation of the device.
   /// capacity: bytes that the device has.
@@ -59,6 +59,9 @@ class Segments {
   void make_free(std::uint32_t i);
   /// Removes a block from the list of free blocks, to be used or released.
   void take(std::uint32_t i) { free_[blocks_[i].pool].erase(key(i)); }
+
+  /// The free block of the pool that follows in the order of sizes and addresses; kNone behind the last.
+  std::uint32_t next_free(std::uint32_t i) const { return free_[blocks_[i].pool].after(key(i)); }
 
   /// Whether the block is a segment of its own, so that it can go back to the device.
   bool whole_segment(std::uint32_t i) const {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <optional>
 #include <vector>
 
 #include "core/frameworks/allocator_segments.hpp"
@@ -42,10 +41,10 @@ class Allocator {
   bool touch(std::uint64_t bytes, Stream stream) {
     if (collects()) return false;  // counts searches
     const std::uint64_t size = rounded_request(bytes, config_);
-    const auto found = find_free(pool_of(stream, size <= kSmallSize), size);
-    if (!found) return false;
-    result_.allocated = std::max(result_.allocated,
-                                 allocated_ + (splits(segments_[found->block], size) ? size : found->size));
+    const std::uint32_t found = find_free(pool_of(stream, size <= kSmallSize), size);
+    if (found == Segments::kNone) return false;
+    const Block& b = segments_[found];
+    result_.allocated = std::max(result_.allocated, allocated_ + (splits(b, size) ? size : b.size));
     return true;
   }
 
@@ -72,33 +71,33 @@ class Allocator {
   /// is a share.
   bool collects() const { return config_.garbage_collection_threshold > 0 && capacity_ != UINT64_MAX; }
 
-  /// The free block that serves the request, get_free_block(): the smallest that is large enough.
-  std::optional<FreeBlocks::Key> find_free(std::uint8_t pool, std::uint64_t size) {
-    FreeBlocks& free = segments_.free_blocks(pool);
-    std::optional<FreeBlocks::Key> it = free.at_least(size);
-    if (!it) return it;
+  /// The free block that serves the request, get_free_block(): the smallest that is large enough. kNone where
+  /// there is none.
+  std::uint32_t find_free(std::uint8_t pool, std::uint64_t size) {
+    std::uint32_t found = segments_.free_blocks(pool).at_least(size);
+    if (found == Segments::kNone) return found;
     // A block before unmapped pages counts with the size to which it could grow, so that the end of a segment
     // is kept for large requests. Blocks are in the order of their own size: only such a block can count as
     // larger than its successor.
-    while (config_.expandable_segments && segments_.growable_size(it->block) > it->size) {
-      const auto next = free.after(*it);
-      if (!next || segments_.growable_size(next->block) >= segments_.growable_size(it->block)) break;
-      it = next;
+    while (config_.expandable_segments && segments_.growable_size(found) > segments_[found].size) {
+      const std::uint32_t next = segments_.next_free(found);
+      if (next == Segments::kNone || segments_.growable_size(next) >= segments_.growable_size(found)) break;
+      found = next;
     }
     // Blocks of max_split_size or more serve only requests of that size, with a limited rest, because they
     // are not split: the rest is unused while the block is in use.
-    if (size < config_.max_split_size && it->size >= config_.max_split_size) return std::nullopt;
-    if (size >= config_.max_split_size && it->size >= size + config_.max_non_split_rounding)
-      return std::nullopt;
-    return it;
+    const std::uint64_t bytes = segments_[found].size;
+    if (size < config_.max_split_size && bytes >= config_.max_split_size) return Segments::kNone;
+    if (size >= config_.max_split_size && bytes >= size + config_.max_non_split_rounding)
+      return Segments::kNone;
+    return found;
   }
 
   std::uint32_t take_free(std::uint8_t pool, std::uint64_t size) {
     if (collects() && !is_small(pool)) ++segments_.time;
-    const std::optional<FreeBlocks::Key> found = find_free(pool, size);
-    if (!found) return Segments::kNone;
-    segments_.take(found->block);
-    return found->block;
+    const std::uint32_t found = find_free(pool, size);
+    if (found != Segments::kNone) segments_.take(found);
+    return found;
   }
 
   /// Memory that was not reserved before. Where the device has none left, cached memory is released first:
@@ -128,8 +127,8 @@ class Allocator {
     if (config_.max_split_size == UINT64_MAX || config_.expandable_segments) return false;
     FreeBlocks& free = segments_.free_blocks(pool);
     const std::uint64_t wanted = std::max(size, config_.max_split_size);
-    if (const auto it = free.at_least(wanted)) {
-      segments_.release_segment(it->block);
+    if (const std::uint32_t block = free.at_least(wanted); block != Segments::kNone) {
+      segments_.release_segment(block);
       return true;
     }
     std::uint64_t released = 0;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace trainhost::frameworks {
@@ -14,6 +13,7 @@ namespace trainhost::frameworks {
 /// each place says whether its list has blocks.
 class FreeBlocks {
  public:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
   struct Key {
     std::uint64_t size, address;
     std::uint32_t block;
@@ -25,22 +25,27 @@ class FreeBlocks {
     const std::uint32_t list = list_of(k.size);
     std::vector<Entry>& blocks = lists_[list].blocks;
     if (blocks.empty()) mark(lists_[list].place, true);
-    blocks.insert(position(blocks, k.address), {k.address, k.block});
+    if (blocks.empty() || k.address < blocks.back().address)
+      blocks.push_back({k.address, k.block});
+    else
+      blocks.insert(position(blocks, k.address), {k.address, k.block});
     return list;
   }
   void erase(const Key& k) {
     std::vector<Entry>& blocks = lists_[k.list].blocks;
-    blocks.erase(position(blocks, k.address));
+    if (blocks.back().block == k.block)  // as of most blocks that are taken
+      blocks.pop_back();
+    else
+      blocks.erase(position(blocks, k.address));
     if (blocks.empty()) mark(lists_[k.list].place, false);
   }
-  /// The smallest block of at least this size, at the lowest address.
-  std::optional<Key> at_least(std::uint64_t size) { return first_from(lists_[list_of(size)].place); }
-  /// The block that follows in the order.
-  std::optional<Key> after(const Key& k) const {
+  /// The smallest block of at least this size, at the lowest address; kNone where there is none.
+  std::uint32_t at_least(std::uint64_t size) { return first_from(lists_[list_of(size)].place); }
+  /// The block that follows in the order; kNone behind the last.
+  std::uint32_t after(const Key& k) const {
     const List& list = lists_[k.list];
     const auto at = position(list.blocks, k.address);
-    if (at != list.blocks.begin()) return Key{k.size, (at - 1)->address, (at - 1)->block, k.list};
-    return first_from(list.place + 1);
+    return at != list.blocks.begin() ? (at - 1)->block : first_from(list.place + 1);
   }
   std::vector<Key> all() const {
     std::vector<Key> keys;
@@ -77,24 +82,23 @@ class FreeBlocks {
     if (filled || word == 0) set(words_[place / 64 / 64], place / 64);
   }
 
-  std::optional<Key> first_from(std::uint32_t place) const {
+  std::uint32_t first_from(std::uint32_t place) const {
     std::size_t word = place / 64;
-    if (word >= filled_.size()) return std::nullopt;
+    if (word >= filled_.size()) return kNone;
     std::uint64_t bits = filled_[word] >> place % 64 << place % 64;
     if (!bits) {
       std::size_t group = ++word / 64;
-      if (group >= words_.size()) return std::nullopt;
+      if (group >= words_.size()) return kNone;
       std::uint64_t words = words_[group] >> word % 64 << word % 64;
       while (!words) {
-        if (++group == words_.size()) return std::nullopt;
+        if (++group == words_.size()) return kNone;
         words = words_[group];
       }
       word = 64 * group + static_cast<std::size_t>(std::countr_zero(words));
       bits = filled_[word];
     }
     const std::uint32_t list = list_at_[64 * word + static_cast<std::size_t>(std::countr_zero(bits))];
-    const Entry& first = lists_[list].blocks.back();
-    return Key{lists_[list].size, first.address, first.block, list};
+    return lists_[list].blocks.back().block;
   }
 
   std::size_t slot_of(std::uint64_t size) const {

@@ -304,15 +304,20 @@ std::uint64_t tensors_of_one_layer(const frameworks::Trace& trace) {
   return bytes;
 }
 
+/// With only_if_it_fits the host needs the sum, not what exists at the peak.
 void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
-  for (const Line& l : kLines) {
-    const auto i = static_cast<std::size_t>(l.purpose);
-    b.add(l.component, l.phases, r.peak().largest_by_purpose[i], r.peak().by_purpose[i],
-          std::string(frameworks::name(l.purpose)));
+  if (options.only_if_it_fits) {
+    b.add(Component::kFragmentation, kAlways, reserved, reserved, "reserved");
+  } else {
+    for (const Line& l : kLines) {
+      const auto i = static_cast<std::size_t>(l.purpose);
+      b.add(l.component, l.phases, r.peak().largest_by_purpose[i], r.peak().by_purpose[i],
+            std::string(frameworks::name(l.purpose)));
+    }
+    const std::uint64_t gaps = reserved - std::min(reserved, r.peak_bytes);
+    b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
+          "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak_bytes));
   }
-  const std::uint64_t gaps = reserved - std::min(reserved, r.peak_bytes);
-  b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
-        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak_bytes));
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
@@ -328,7 +333,8 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
                              r.settings.stage.stages}) > 1
                ? kNccl
                : 0));
-  b.report.tiers.push_back({Tier::kDevice, b.total, r.peak().phase.phase});
+  b.report.tiers.push_back(
+      {Tier::kDevice, b.total, options.only_if_it_fits ? kUpdate : r.peak().phase.phase});
 }
 
 /// What offload keeps in host memory, during the whole run.
