@@ -199,9 +199,12 @@ void Fsdp::reduce(Unit& u) {
 
 void Fsdp::reduce_all() {
   for (Unit& u : units_) {
+    // As in buffer(): by the layer that runs, equal layers have equal events.
+    if (!u.parameters.empty()) t_.layer = u.parameters.front().layer;
     free_weights(u);
     reduce(u);
   }
+  t_.layer = -1;
   if (!policy_.keeps_last_reduction) reduced_.reset();
 }
 

@@ -1,6 +1,7 @@
 // The passes of a step of Megatron-LM are the same for all ranks of its optimizer, which differ in their
 // parts of the weights. Planners ask for several ranks, so the events of the first are kept for the others.
-// Used by training_step() to save time; it changes no result.
+// Equal layers have equal events, so those of a few are repeated (repeat_layers.hpp). Used by training_step()
+// to save time; it changes no result.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,15 +15,20 @@ namespace trainhost::frameworks {
 /// What the forward and backward passes of the first step add to a trace.
 struct MegatronPasses {
   model::Architecture architecture;
-  StepSettings settings;  // of rank 0
+  StepSettings settings;  // of one rank
   TraceMark before;       // indices and positions count from here
   Trace trace;
   std::vector<std::uint64_t> saved_bytes;
+  std::uint64_t peak = 0;  // bytes above those at the start, each storage in blocks of 512 bytes
 };
 
 /// The events of `t` from `before` on; nullptr where they free what is older.
-std::shared_ptr<const MegatronPasses> passes_since(const TraceMark& before, const Tape& tape, const Trace& t,
+std::shared_ptr<const MegatronPasses> passes_since(const TraceMark& before, const Trace& t,
+                                                   std::vector<std::uint64_t> saved_bytes,
                                                    const model::Architecture& a, const StepSettings& s);
+
+/// The passes of all layers from those of few; nullptr where layers differ.
+std::shared_ptr<const MegatronPasses> repeated_passes(const model::Architecture& a, const StepSettings& s);
 
 /// Writes them to the trace of another rank.
 void add_passes(Tape& tape, const MegatronPasses& p);

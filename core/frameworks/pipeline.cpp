@@ -6,7 +6,7 @@
 namespace trainhost::frameworks {
 
 std::pair<std::uint32_t, std::uint32_t> layers_of_stage(std::uint32_t layers, const StageOfPipeline& stage) {
-  if (stage.stages == 1) return {0, layers};
+  if (stage.stages == 1 || stage.alone) return {0, layers};
   const std::uint32_t parts = layers + (stage.ends_count ? 2 : 0);
   const std::uint32_t each = parts / stage.stages, more = parts % stage.stages;
   const auto begin = [&](std::uint32_t index) {

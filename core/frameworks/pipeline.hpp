@@ -25,6 +25,7 @@ struct StageOfPipeline {
   std::uint32_t stages = 1, index = 0;
   /// The embedding, and the norm with the head, count as a layer each: torchtitan from 0.1 on.
   bool ends_count = false;
+  bool alone = false;  // the model has the layers of this stage only
   StageBuffers buffers = StageBuffers::kUntilNextStep;
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == stages; }

@@ -2,7 +2,7 @@
 // same. So the trace of four layers is cut into runs (one layer in one phase); runs of layers 1 and 2 are
 // paired and compared, and each pair becomes a template that is written once for every layer between the
 // first and the last. A peak needs no trace: what a pair adds to the bytes grows by the same amount with each
-// layer.
+// layer. "Layer" is a unit of LayerUnits here, except in storages.
 #include "core/frameworks/repeat_layers.hpp"
 
 #include <algorithm>
@@ -63,8 +63,11 @@ class RunningBytes {
 
 class Repeater final : public LayerRepetition {
  public:
-  Repeater(const Trace& small, std::span<const std::int32_t> executed, std::uint32_t layers)
-      : small_(small), executed_(executed), layers_(static_cast<std::int32_t>(layers)) {}
+  Repeater(const Trace& small, std::span<const std::int32_t> executed, const LayerUnits& units)
+      : small_(small),
+        executed_(executed),
+        period_(static_cast<std::int32_t>(units.period)),
+        layers_(static_cast<std::int32_t>(units.count())) {}
 
   /// A check that fails is no error: the caller then replays every layer.
   bool find() {
@@ -125,7 +128,9 @@ class Repeater final : public LayerRepetition {
   /// of the layers it is that of the storage, because the optimizer's step goes through the weights layer by
   /// layer.
   std::int32_t layer_of(std::size_t event) const {
-    return executed_[event] >= 0 ? executed_[event] : small_.storages[small_.events[event].storage].layer;
+    const std::int32_t layer =
+        executed_[event] >= 0 ? executed_[event] : small_.storages[small_.events[event].storage].layer;
+    return layer < 0 ? layer : std::min(layer / period_, kLast);
   }
 
   bool find_runs() {
@@ -136,7 +141,6 @@ class Repeater final : public LayerRepetition {
       bool new_phase = false;
       for (; phase < small_.phases.size() && small_.phases[phase].event <= i; ++phase) new_phase = true;
       const std::int32_t layer = layer_of(i);
-      if (layer > kLast) return false;
       if (runs_.empty() || new_phase || runs_.back().layer != layer)
         runs_.push_back({i, i, layer, kNone, true, storages, 0});
       Run& run = runs_.back();
@@ -200,10 +204,10 @@ class Repeater final : public LayerRepetition {
     return true;
   }
 
-  static bool same(const TraceStorage& a, const TraceStorage& b) {
+  bool same(const TraceStorage& a, const TraceStorage& b) const {
     return a.bytes == b.bytes && a.module == b.module && a.tensor == b.tensor && a.purpose == b.purpose &&
            a.saved == b.saved && a.stream == b.stream &&
-           (b.layer == a.layer + 1 || (a.layer == -1 && b.layer == -1));
+           (b.layer == a.layer + period_ || (a.layer == -1 && b.layer == -1));
   }
 
   void add_phase(std::size_t index) {
@@ -215,7 +219,7 @@ class Repeater final : public LayerRepetition {
   void add_storages(const Run& run, std::int32_t shift) {
     for (std::uint32_t i = 0; i < run.storages; ++i) {
       TraceStorage s = small_.storages[run.first_storage + i];
-      if (s.layer >= 0) s.layer += shift;
+      if (s.layer >= 0) s.layer += shift * period_;
       out_.storages.push_back(s);
     }
   }
@@ -269,7 +273,7 @@ class Repeater final : public LayerRepetition {
 
   const Trace& small_;
   std::span<const std::int32_t> executed_;
-  std::int32_t layers_;
+  std::int32_t period_, layers_;
   std::vector<Run> runs_;
   std::vector<std::uint32_t> home_;                             // run that allocates a storage
   std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs_;  // runs of layer 1 and of layer 2
@@ -300,10 +304,20 @@ std::optional<std::vector<bool>> kept_by_step(const Trace& t, const TraceMark& f
   return kept;
 }
 
+bool repeat_saved_bytes(std::vector<std::uint64_t>& bytes, const LayerUnits& units) {
+  const auto first = bytes.begin() + 1 + units.period, second = first + units.period;
+  if (!std::equal(first, second, second)) return false;
+  const std::vector<std::uint64_t> each(first, second);
+  const std::ptrdiff_t at = first - bytes.begin();
+  for (std::uint32_t i = kRepeatedFrom; i < units.count(); ++i)
+    bytes.insert(bytes.begin() + at, each.begin(), each.end());
+  return true;
+}
+
 std::unique_ptr<LayerRepetition> LayerRepetition::find(const Trace& small,
                                                        std::span<const std::int32_t> executed,
-                                                       std::uint32_t layers) {
-  auto repeater = std::make_unique<Repeater>(small, executed, layers);
+                                                       const LayerUnits& units) {
+  auto repeater = std::make_unique<Repeater>(small, executed, units);
   if (!repeater->find()) return nullptr;
   return repeater;
 }

@@ -1,5 +1,5 @@
-// A trace of a model with many equal layers, from that of a model with four of them. Used by training_step()
-// to save time; it changes no result.
+// A trace of a model with many equal layers, or of layers of a few kinds in turn, from that of a model with
+// few of them. Used by training_step() to save time; it changes no result.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,8 +11,16 @@
 
 namespace trainhost::frameworks {
 
-/// Layers of the small model: the first, two whose events repeat, and the last.
+/// Units of the small model: the first, two whose events repeat, and the last.
 inline constexpr std::uint32_t kRepeatedFrom = 4;
+
+/// Equal units of `period` consecutive layers. The layers behind the last whole unit belong to the last one.
+struct LayerUnits {
+  std::uint32_t period = 1, layers = 0;
+  std::uint32_t count() const { return layers / period; }
+  /// Layers of the small model.
+  std::uint32_t few() const { return layers - (count() - kRepeatedFrom) * period; }
+};
 
 /// Where a step begins in a trace.
 struct TraceMark {
@@ -25,14 +33,18 @@ TraceMark end_of(const Trace& t);
 /// one replaces, or frees something that is older than the step.
 std::optional<std::vector<bool>> kept_by_step(const Trace& t, const TraceMark& first);
 
-/// The repetition of a small trace. The events of layers 1 and 2 are the same but for the number of the
-/// layer, so every other layer between the first and the last has them too.
+/// What each layer of the small model saves, [0]: outside of the layers, for all layers. False where units 1
+/// and 2 differ.
+bool repeat_saved_bytes(std::vector<std::uint64_t>& bytes, const LayerUnits& units);
+
+/// The repetition of a small trace. The events of units 1 and 2 are the same but for the number of the layer,
+/// so every other unit between the first and the last has them too.
 class LayerRepetition {
  public:
   /// Checks this event by event; nullptr where they differ. executed: for each event of `small`, the layer
   /// that runs; -1 outside of the layers. `small` outlives the result.
   static std::unique_ptr<LayerRepetition> find(const Trace& small, std::span<const std::int32_t> executed,
-                                               std::uint32_t layers);
+                                               const LayerUnits& units);
   LayerRepetition() = default;
   LayerRepetition(const LayerRepetition&) = delete;
   LayerRepetition& operator=(const LayerRepetition&) = delete;

@@ -1,7 +1,6 @@
-// Puts a model, data parallelism and an optimizer together: two steps, as a trace. Two shortcuts make long
-// runs cheap and are checked where they are taken: the second step copies the events of the first
-// (copy_step), and equal layers copy those of one (repeat_layers.hpp). Tests compare both with the full
-// calculation.
+// Two steps as a trace (calculate_step.hpp), with shortcuts that make long runs cheap and are checked where
+// they are taken: the second step copies the events of the first (copy_step), and equal layers copy those of
+// one (repeat_layers.hpp). Tests compare both with the full calculation.
 #include "core/frameworks/training_step.hpp"
 
 #include <algorithm>
@@ -13,18 +12,10 @@
 #include <utility>
 
 #include "core/base/checked.hpp"
-#include "core/frameworks/decoder.hpp"
-#include "core/frameworks/decoder_litgpt.hpp"
-#include "core/frameworks/decoder_megatron.hpp"
-#include "core/frameworks/decoder_torchtitan.hpp"
-#include "core/frameworks/decoder_torchtune.hpp"
+#include "core/frameworks/calculate_step.hpp"
 #include "core/frameworks/evaluate.hpp"
-#include "core/frameworks/megatron_passes.hpp"
-#include "core/frameworks/operators.hpp"
-#include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/repeat_layers.hpp"
-#include "core/frameworks/zero.hpp"
-#include "core/frameworks/zero3_script.hpp"
+#include "core/frameworks/zero_script.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -69,13 +60,6 @@ void copy_step(Trace& t, const TraceMark& first, const std::vector<bool>& kept) 
   }
 }
 
-/// Whether the second step may copy the first. The first micro-batch of stage 3 only records the order of the
-/// modules. That of FSDP1 does so too, and allocates its flat tensors once. litgpt frees the logits of step 1
-/// in step 2. A compiled step is tuned once.
-bool second_step_is_like_first(const StepSettings& s) {
-  return s.zero.stage != 3 && !s.fsdp.flat && s.modules != ModelSource::kLitgpt && !s.tunes_with_clones;
-}
-
 /// Throws usage_error where sums of the trace could exceed 63 bits: the largest tensor in f32, as often as a
 /// layer has storages in two steps.
 void require_countable(const model::Architecture& a, const StepSettings& s) {
@@ -99,182 +83,12 @@ void require_countable(const model::Architecture& a, const StepSettings& s) {
   checked_mul(largest, kBytes, kStoragesPerLayer, a.layer_count() + 1);
 }
 
-/// pipeline: filled where the model is one stage of several.
-std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, const StepSettings& s,
-                                      std::optional<Pipeline>& pipeline) {
-  if (s.modules == ModelSource::kTorchtitan) {
-    auto model = std::make_unique<TorchtitanDecoder>(tape, a, s);
-    if (s.stage.stages > 1) pipeline.emplace(tape, *model, s.stage, s.accumulate);
-    return model;
-  }
-  if (s.modules == ModelSource::kLitgpt) return std::make_unique<LitgptDecoder>(tape, a, s);
-  if (s.modules == ModelSource::kTorchtune) return std::make_unique<TorchtuneDecoder>(tape, a, s);
-  return std::make_unique<Decoder>(tape, a, s);
-}
-
-/// What calculate() fills, and what it may leave out.
-struct Calculation {
-  TrainingStep& result;
-  std::vector<std::int32_t>* layers = nullptr;  // filled with the layer that each event is of
-  std::optional<CopiedStep>* copied = nullptr;  // filled where the second step is a copy, which is left out
-  std::uint64_t limit = UINT64_MAX;             // ends the calculation where more bytes exist
-  std::vector<ZeroScript::Declared>* declared = nullptr;  // filled where the result is a script of ZeRO 3,
-  bool* is_script = nullptr;                              // unless it cannot be one
-};
-
-/// Whether the second step is a copy of the first, which ends here and began at `before`.
-bool is_copied(const StepSettings& s, const TraceMark& before, const Calculation& c) {
-  if (s.steps != 2 || !s.copies_step || !second_step_is_like_first(s)) return false;
-  std::optional<std::vector<bool>> kept = kept_by_step(c.result.trace, before);
-  if (!kept) return false;
-  *c.copied = {before, std::move(*kept)};
-  return true;
-}
-
-/// The steps of Megatron-LM, which has its own schedules and optimizer. Returns the number of events before
-/// the frees of everything that is left.
-std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const StepSettings& s,
-                               const Calculation& c) {
-  static KeptPasses kept;
-  MegatronDecoder model(tape, a, s);
-  const TraceMark before = end_of(c.result.trace);
-  // Copies of weights in 8 bits are made in the passes, and written by the update.
-  const bool shares =
-      s.megatron.optimizer_ranks > 1 && s.megatron.products.recipe == ProductRecipe::kNone && s.copies_step;
-  const std::shared_ptr<const MegatronPasses> known = shares ? kept.find(a, s) : nullptr;
-  std::shared_ptr<const MegatronPasses> made;
-  if (known) {
-    add_passes(tape, *known);
-  } else {
-    model.run_passes(1);
-    if (shares) made = passes_since(before, tape, c.result.trace, a, s);
-  }
-  model.run_update(1);
-  const bool copied = is_copied(s, before, c);
-  assert(copied || !known);
-  if (copied && made) kept.add(std::move(made));
-  for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) {
-    model.run_passes(step);
-    model.run_update(step);
-  }
-  return c.result.trace.events.size();
-}
-
-/// Calculates the steps event by event, and after them the frees of everything that is left. Returns the
-/// number of events before those.
-std::size_t calculate(const model::Architecture& architecture, const StepSettings& s, const Calculation& c) {
-  TrainingStep& result = c.result;
-  Tape tape(result.trace, s.machine);
-  if (c.layers) tape.writer().note_layers(&tape.layer);
-  if (c.limit != UINT64_MAX) tape.stop_above(c.limit, EvaluateOptions().block);
-  tape.autocast_type = s.autocast_type;
-  std::optional<ZeroScript> script;
-  if (c.declared) tape.zero_script = &script.emplace(tape);
-  tape.begin(kLoad, 0, 0);
-  std::unique_ptr<Zero> zero;
-  Zero3* zero3 = nullptr;
-  const auto finish = [&](std::size_t events) {
-    result.host = zero3 ? zero3->host() : zero ? zero->host() : HostMemory();
-    result.saved_bytes = tape.saved_bytes;
-    result.saved_bytes.resize(architecture.layer_count() + 1);
-    if (c.layers) *c.layers = tape.writer().noted_layers();
-    if (script) *c.declared = script->declared(), *c.is_script = script->is_complete();
-    return events;
-  };
-  if (s.modules == ModelSource::kMegatron) return finish(calculate_megatron(tape, architecture, s, c));
-  std::optional<Pipeline> pipeline;
-  const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
-  OptimizerStep optimizer(tape, s, model->trained());
-  if (s.update_in_backward) tape.after_gradient = [&](const Tensor& p) { optimizer.run(p); };
-  // One of these handles a complete gradient: the optimizer inside the backward pass, ZeRO, or DDP.
-  std::vector<Tensor> kept;
-  zero3 = model->zero3();
-  if (zero3) {
-    tape.after_gradient = [&](const Tensor& p) { zero3->after_gradient(p); };
-  } else if (s.zero.stage) {
-    zero = std::make_unique<Zero>(tape, s, model->trained());
-    tape.after_gradient = [&](const Tensor& p) { zero->after_gradient(p); };
-  }
-  std::optional<Ddp> ddp;
-  if (s.ddp.on) {
-    ddp.emplace(tape, s.ddp, model->trained());
-    tape.after_gradient = [&](const Tensor& p) { ddp->after_gradient(p); };
-  }
-  // The forward pass and the engine's device thread have a handle of cuBLAS each, with a workspace that the
-  // first product allocates.
-  const auto add_workspace = [&] {
-    if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
-      kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
-  };
-  const auto run_micro_batches = [&](std::uint32_t step) {
-    for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
-      tape.begin(kForward, step, i);
-      if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
-      Tensor loss = model->loss();
-      const bool first = std::exchange(tape.recording, false);
-      // The Trainer divides the loss by the micro-batches; torchtune divides the gradients before the step.
-      if (s.accumulate > 1 && s.modules != ModelSource::kTorchtune && !s.trainer_loss)
-        loss = div_number(tape, loss);
-      tape.begin(kBackward, step, i);
-      if (first) add_workspace();
-      if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);
-      if (zero) zero->before_backward(i == s.accumulate);
-      if (zero3) zero3->before_backward(i == s.accumulate);
-      if (ddp) ddp->before_backward(i == s.accumulate);
-      tape.run_backward(loss, [&] {
-        if (zero) zero->after_backward();
-        if (zero3) zero3->after_backward();
-        if (model->fsdp()) model->fsdp()->after_backward();
-      });
-    }
-  };
-  const auto run_step = [&](std::uint32_t step) {
-    if (pipeline)
-      pipeline->run(step);
-    else
-      run_micro_batches(step);
-    tape.begin(kUpdate, step, 0);
-    zero3 ? zero3->step() : zero ? zero->step() : optimizer.run();
-  };
-  if (pipeline)
-    for (int thread = 0; thread < 2; ++thread) add_workspace();
-  const TraceMark before = end_of(result.trace);
-  run_step(1);
-  const bool copied = is_copied(s, before, c);
-  for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
-  return finish(result.trace.events.size());
-}
-
-void run_steps(const model::Architecture& architecture, const StepSettings& s, const Calculation& c) {
-  const std::size_t events = calculate(architecture, s, c);
-  c.result.trace.events.resize(events);
-}
-
-/// Whether a model with few layers has the events of all: layers are equal, and no step depends on their
-/// number, as buckets of gradients, pipeline stages and the buffers of Megatron-LM do. Units of FSDP are
-/// layers, which refer to their neighbours only.
-bool may_be_repeated(const model::Architecture& a, const StepSettings& s) {
-  return a.layers.size() == 1 && a.layer_count() > kRepeatedFrom + 1 && s.steps == 2 && s.copies_step &&
-         s.repeats_layers && !s.tunes_with_clones && !s.ddp.on && (!s.zero.stage || s.zero.stage == 3) &&
-         s.stage.stages == 1 && s.modules != ModelSource::kMegatron;
-}
-
 /// Whether every layer has the adapters of the first.
 bool has_equal_adapters(const StepSettings& s) {
   return std::ranges::all_of(s.lora_ranks, [&](const auto& ranks) { return ranks == s.lora_ranks.front(); });
 }
 
-/// Begin of step 1.
-TraceMark begin_of_steps(const Trace& t) {
-  const auto phase = std::ranges::find(t.phases, 1u, &TracePhase::step);
-  const auto end_of_load = t.events.begin() + static_cast<std::ptrdiff_t>(phase->event);
-  // The step begins behind the weights and buffers; storages are numbered in the order of allocation.
-  const auto storages = static_cast<std::size_t>(
-      std::count_if(t.events.begin(), end_of_load, [](const TraceEvent& e) { return e.allocation; }));
-  return {storages, phase->event, static_cast<std::size_t>(phase - t.phases.begin())};
-}
-
-/// The first step of all layers under ZeRO 3 (zero3_script.hpp).
+/// The first step of all layers under ZeRO (zero_script.hpp).
 struct Script {
   Trace trace;
   std::vector<ZeroScript::Declared> declared;
@@ -284,34 +98,36 @@ struct Script {
 };
 
 /// nullptr where the step is no script.
-std::shared_ptr<const Script> make_script(model::Architecture architecture, const StepSettings& s) {
-  const std::uint32_t layers = architecture.layer_count();
-  architecture.layers.front().count = kRepeatedFrom;
+std::shared_ptr<const Script> make_script(model::Architecture architecture, StepSettings s,
+                                          const LayerUnits& units) {
+  keep_few_layers(architecture, s, units);
   auto script = std::make_shared<Script>();
   TrainingStep of_few;
   std::vector<std::int32_t> executed;
   std::optional<CopiedStep> copied;
   bool is_script = false;
-  run_steps(architecture, s, {of_few, &executed, &copied, UINT64_MAX, &script->declared, &is_script});
+  run_steps(architecture, s, {of_few, &copied, UINT64_MAX, &executed, &units, &script->declared, &is_script});
   const auto repetition =
-      is_script ? LayerRepetition::find(of_few.trace, executed, layers) : std::unique_ptr<LayerRepetition>();
-  if (!repetition || of_few.saved_bytes[2] != of_few.saved_bytes[3]) return nullptr;
+      is_script ? LayerRepetition::find(of_few.trace, executed, units) : std::unique_ptr<LayerRepetition>();
+  if (!repetition || !repeat_saved_bytes(of_few.saved_bytes, units)) return nullptr;
   script->trace = repetition->write();
   script->begin = begin_of_steps(script->trace);
   std::optional<std::vector<bool>> kept = kept_by_step(script->trace, script->begin);
   if (!kept) return nullptr;
   script->kept = std::move(*kept);
   script->saved_bytes = std::move(of_few.saved_bytes);
-  script->saved_bytes.insert(script->saved_bytes.begin() + 2, layers - kRepeatedFrom, script->saved_bytes[2]);
   return script;
 }
 
 /// Keeps the last ones: planners ask for one step with other ranks, optimizers and offload, of which modules
 /// know nothing.
-std::shared_ptr<const Script> script_of(const model::Architecture& architecture, const StepSettings& s) {
+std::shared_ptr<const Script> script_of(const model::Architecture& architecture, const StepSettings& s,
+                                        const LayerUnits& units) {
   StepSettings of_modules = s;
   of_modules.zero = {};
-  of_modules.zero.stage = 3;
+  of_modules.zero.stage = s.zero.stage;
+  // Stage 1 hands gradients over at once, or when the micro-batches of the step have been summed.
+  of_modules.zero.overlap = s.zero.stage == 1 && s.zero.overlap;
   of_modules.optimizer = Optimizer::kAdamW;
   of_modules.loop = OptimizerLoop::kForeach;
   of_modules.weight_decay = of_modules.f32_embedding_moments = of_modules.paged_optimizer = false;
@@ -331,7 +147,7 @@ std::shared_ptr<const Script> script_of(const model::Architecture& architecture,
     if (found != kept.end()) return found->script;
   }
   // Without the lock, as other threads may make other ones.
-  const std::shared_ptr<const Script> made = make_script(architecture, of_modules);
+  const std::shared_ptr<const Script> made = make_script(architecture, of_modules, units);
   const std::lock_guard guard(lock);
   if (kept.size() == kMost) kept.erase(kept.begin());
   kept.push_back({architecture, of_modules, made});
@@ -357,8 +173,7 @@ std::int64_t StepSettings::outlier_columns(std::int64_t inputs) const {
 }
 
 CalculatedStep::CalculatedStep(const model::Architecture& architecture, const StepSettings& s,
-                               std::uint64_t limit)
-    : layers_(architecture.layer_count()) {
+                               std::uint64_t limit) {
   if (!has_builder(architecture.family, s.modules))
     throw usage_error(
         "the training step of the family '" + architecture.family + "' is not described",
@@ -372,14 +187,16 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
         "kernels of Liger and axolotl are not described for the family '" + architecture.family + "'",
         "use none of them");
   require_countable(architecture, s);
-  if (may_be_repeated(architecture, s) && has_equal_adapters(s)) {
-    if (s.zero.stage == 3 ? calculate_by_script(architecture, s, limit) : repeat_layers(architecture, s))
-      return;
-  }
+  // Megatron-LM: megatron_passes.hpp.
+  if (s.modules != ModelSource::kMegatron && has_equal_adapters(s))
+    if (const std::optional<LayerUnits> units = repeated_units(architecture, s))
+      if (s.zero.stage ? calculate_by_script(architecture, s, *units, limit)
+                       : repeat_layers(architecture, s, *units))
+        return;
   repetition_.reset(), copied_.reset();
   step_ = {};
   try {
-    run_steps(architecture, s, {step_, nullptr, &copied_, limit});
+    run_steps(architecture, s, {step_, &copied_, limit});
   } catch (const PeakAboveLimit& e) {
     end_above_limit(e.bytes);
   }
@@ -391,33 +208,37 @@ void CalculatedStep::end_above_limit(std::uint64_t bytes) {
 }
 
 /// The peak of a model with equal layers is known from few of them. False where they differ.
-bool CalculatedStep::repeat_layers(const model::Architecture& architecture, const StepSettings& s) {
+bool CalculatedStep::repeat_layers(const model::Architecture& architecture, const StepSettings& s,
+                                   const LayerUnits& units) {
   model::Architecture small = architecture;
-  small.layers.front().count = kRepeatedFrom;
   StepSettings computed = s;
+  keep_few_layers(small, computed, units);
   const bool copies = second_step_is_like_first(s);
   if (copies) computed.steps = 1;
-  run_steps(small, computed, {step_, &executed_, &copied_});
-  repetition_ = LayerRepetition::find(step_.trace, executed_, layers_);
+  run_steps(small, computed, {step_, &copied_, UINT64_MAX, &executed_, &units});
   if (copies) {
     const TraceMark from = begin_of_steps(step_.trace);
-    if (auto kept = kept_by_step(step_.trace, from))
+    if (auto kept = kept_by_step(step_.trace, from)) {
       copied_ = {from, std::move(*kept)};
-    else
-      repetition_.reset();
+    } else {  // as pipeline stages keep their outputs until the second step
+      step_ = {};
+      computed.steps = 2;
+      run_steps(small, computed, {step_, &copied_, UINT64_MAX, &executed_, &units});
+    }
   }
-  return repetition_ && step_.saved_bytes[2] == step_.saved_bytes[3];
+  repetition_ = LayerRepetition::find(step_.trace, executed_, units);
+  return repetition_ && repeat_saved_bytes(step_.saved_bytes, units);
 }
 
-/// The same under ZeRO 3, whose events are those of all layers. False where the step is no script.
+/// The same under ZeRO, whose events are those of all layers. False where the step is no script.
 bool CalculatedStep::calculate_by_script(const model::Architecture& architecture, const StepSettings& s,
-                                         std::uint64_t limit) {
-  const std::shared_ptr<const Script> script = script_of(architecture, s);
+                                         const LayerUnits& units, std::uint64_t limit) {
+  const std::shared_ptr<const Script> script = script_of(architecture, s, units);
   if (!script) return false;
   step_.saved_bytes = script->saved_bytes;
   step_.repeated = true;
   try {
-    play_zero3(script->trace, script->declared, script->begin, script->kept, s, limit, step_);
+    play_zero(script->trace, script->declared, script->begin, script->kept, s, limit, step_, copied_);
   } catch (const PeakAboveLimit& e) {
     end_above_limit(e.bytes);
   }
@@ -464,8 +285,6 @@ TrainingStep CalculatedStep::take() && {
   repetition_.reset();
   step_.trace = std::move(trace);
   step_.repeated = true;
-  // [0]: outside, [1]: layer 0, [2]: layer 1, which is repeated for all layers up to the last.
-  step_.saved_bytes.insert(step_.saved_bytes.begin() + 2, layers_ - kRepeatedFrom, step_.saved_bytes[2]);
   return std::move(step_);
 }
 

@@ -191,15 +191,15 @@ class CalculatedStep {
   TrainingStep take() &&;
 
  private:
-  bool repeat_layers(const model::Architecture& architecture, const StepSettings& settings);
+  bool repeat_layers(const model::Architecture& architecture, const StepSettings& settings,
+                     const LayerUnits& units);
   bool calculate_by_script(const model::Architecture& architecture, const StepSettings& settings,
-                           std::uint64_t limit);
+                           const LayerUnits& units, std::uint64_t limit);
   void end_above_limit(std::uint64_t bytes);
 
   TrainingStep step_;  // of few layers where they are repeated
   std::vector<std::int32_t> executed_;
   std::unique_ptr<LayerRepetition> repetition_;
-  std::uint32_t layers_;
   std::optional<CopiedStep> copied_;  // not yet in step_
   std::optional<std::uint64_t> above_limit_;
 };

@@ -8,6 +8,7 @@
 
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/training_step.hpp"
+#include "core/frameworks/zero_script.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -17,7 +18,16 @@ std::uint64_t elements_of(const Tensor& t) { return t->shape.count(); }
 }  // namespace
 
 Zero::Zero(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
-    : t_(tape), s_(settings), policy_(settings.zero), type_(settings.weights) {
+    : t_(tape),
+      s_(settings),
+      policy_(settings.zero),
+      script_(tape.zero_script),
+      trained_(trained),
+      type_(settings.weights) {
+  if (script_) {
+    declare();
+    return;
+  }
   // The Trainer of transformers gives the optimizer two groups: weight decay for matrices only. Each group
   // has a flat tensor, a partition and a step of its own.
   std::vector<Tensor> matrices, vectors;
@@ -106,17 +116,20 @@ Tensor Zero::buffer(std::uint64_t elements, Element type, Purpose purpose, const
 }
 
 void Zero::before_backward(bool boundary) {
+  if (script_) script_->note(boundary ? ZeroCall::kBeforeLastBackward : ZeroCall::kBeforeBackward);
   boundary_ = boundary;
   // Stage 1 reduces once per step.
   if (!boundary && policy_.stage == 2) sums_micro_batches_ = true;
 }
 
 void Zero::after_gradient(const Tensor& parameter) {
+  const bool buckets_now = policy_.stage == 2 || (policy_.overlap && boundary_);
+  if (script_) return note_gradient(parameter, buckets_now);
   // Stage 1 keeps its bucket until the gradients are reduced at the end of the step.
   if (buckets_.empty())
     for (int i = 0; i < (policy_.overlap ? 2 : 1); ++i)
       buckets_.push_back(buffer(policy_.bucket, type_, Purpose::kCommunication, "bucket of gradients"));
-  if (policy_.stage == 2 || (policy_.overlap && boundary_)) put_into_bucket(parameter);
+  if (buckets_now) put_into_bucket(parameter);
 }
 
 void Zero::put_into_bucket(const Tensor& parameter) {
@@ -198,6 +211,7 @@ void Zero::copy_to_host(const Tensor& parameter) {
 }
 
 void Zero::after_backward() {
+  if (script_) return note_after_backward();
   // Stage 1 lets autograd sum the gradients of micro-batches, whole, and reduces once per step.
   if (policy_.stage == 1 && !boundary_) return;
   if (policy_.stage == 1 && !policy_.overlap)
@@ -216,6 +230,7 @@ void Zero::after_backward() {
 }
 
 void Zero::step() {
+  if (script_) return script_->note(ZeroCall::kStep);
   if (policy_.offload_optimizer) {
     norms_.clear();
     return;

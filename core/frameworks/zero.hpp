@@ -15,6 +15,7 @@ namespace trainhost::frameworks {
 
 struct StepSettings;
 class OptimizerStep;
+class ZeroScript;
 
 /// The rank whose partition has a part of most parameters, in elements of these parameters.
 inline constexpr std::uint32_t kFullestRank = ~std::uint32_t{0};
@@ -92,10 +93,17 @@ class Zero {
   void flatten_slices();
   void copy_to_host(const Tensor& parameter);
   std::uint64_t own_part(const Place& p) const;
+  // Where calls are noted only (zero_script.hpp).
+  void declare();
+  void note_gradient(const Tensor& parameter, bool handed_over);
+  void note_after_backward();
 
   Tape& t_;
   const StepSettings& s_;
   const ZeroPolicy& policy_;
+  ZeroScript* const script_;  // none: the calls are carried out
+  const std::vector<Tensor>& trained_;
+  std::unordered_map<const TensorBody*, std::uint32_t> ordinals_;  // of the parameters in their layers
   std::uint32_t rank_ = 0;
   Element type_;  // of weights and gradients
   std::vector<Group> groups_;

@@ -63,7 +63,7 @@ class Zero3 {
   const HostMemory& host() const { return host_; }
 
  private:
-  friend class Zero3Player;
+  friend class ZeroPlayer;
   /// Ascending, each once. They have few elements, and are made and searched for each call of a module.
   using Indices = std::vector<std::size_t>;
   enum class State : std::uint8_t { kAbsent, kInFlight, kPresent };
@@ -117,7 +117,7 @@ class Zero3 {
   void before_backward(std::size_t module);
   void after_backward_of(std::size_t module);
   void reduce_bucket();
-  // Where calls are noted only (zero3_script.hpp).
+  // Where calls are noted only (zero_script.hpp).
   void note(ZeroCall call, std::size_t module);
   void view(std::size_t module);
   void view_parameter(Parameter& p);

@@ -4,7 +4,7 @@
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/training_step.hpp"
 #include "core/frameworks/zero3.hpp"
-#include "core/frameworks/zero3_script.hpp"
+#include "core/frameworks/zero_script.hpp"
 
 namespace trainhost::frameworks {
 

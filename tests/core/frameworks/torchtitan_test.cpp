@@ -261,7 +261,8 @@ BOOST_AUTO_TEST_CASE(a_stage_has_as_many_micro_batches_in_flight_as_stages_follo
 BOOST_AUTO_TEST_CASE(versions_of_torch_keep_other_buffers_of_a_stage) {
   const auto trace = [](std::uint32_t index, StageBuffers buffers) {
     StepSettings s = recomputing();
-    s.fsdp.ranks = 2, s.fsdp.reduces_at_end = true, s.accumulate = 5, s.stage = {3, index, false, buffers};
+    s.fsdp.ranks = 2, s.fsdp.reduces_at_end = true, s.accumulate = 5,
+    s.stage = {.stages = 3, .index = index, .buffers = buffers};
     return trace_of(s);
   };
   const auto most = [](const Trace& t, Phase phase, const char* name, std::int32_t layer) {

@@ -1,13 +1,16 @@
-// See zero3_script.hpp: what is noted, and how it is played.
-#include "core/frameworks/zero3_script.hpp"
+// See zero_script.hpp: what is noted, and how it is played.
+#include "core/frameworks/zero_script.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "core/frameworks/evaluate.hpp"
 #include "core/frameworks/training_step.hpp"
+#include "core/frameworks/zero.hpp"
 #include "core/frameworks/zero3.hpp"
 
 namespace trainhost::frameworks {
@@ -55,6 +58,40 @@ Tensor ZeroScript::view(std::int32_t layer, const char* module, std::uint64_t or
   return t;
 }
 
+void Zero::declare() {
+  const std::int32_t before = t_.layer;
+  std::unordered_map<std::int32_t, std::uint32_t> of_layer;
+  for (const Tensor& p : trained_) {
+    t_.layer = t_.storage(p).layer;
+    ordinals_[p.get()] = of_layer[t_.layer]++;
+    script_->declare(p->shape, p->type, "", true);
+  }
+  t_.layer = before;
+  script_->note(ZeroCall::kStart);
+}
+
+/// handed_over: its memory is freed here, which says which gradient it is; it has then no other handle.
+void Zero::note_gradient(const Tensor& parameter, bool handed_over) {
+  if (t_.storage(parameter).layer != t_.layer) script_->fail();
+  if (handed_over) {
+    const Tensor gradient = std::exchange(parameter->grad, {});
+    if (gradient->references != 1 || gradient->storage->references != 1) script_->fail();
+  }
+  script_->note(ZeroCall::kGradient, "", ordinals_.at(parameter.get()));
+}
+
+/// What stage 1 has summed until then is handed over for the reduction.
+void Zero::note_after_backward() {
+  const std::int32_t before = t_.layer;
+  if (policy_.stage == 1 && !policy_.overlap && boundary_)
+    for (const Tensor& p : trained_) {
+      t_.layer = t_.storage(p).layer;
+      if (p->grad) note_gradient(p, true);
+    }
+  t_.layer = before;
+  script_->note(ZeroCall::kAfterBackward);
+}
+
 void Zero3::note(ZeroCall call, std::size_t m) {
   const auto [layer, name] = names_[m];
   if (layer != t_.layer) script_->fail();
@@ -90,18 +127,19 @@ void Zero3::end_all_views() {
 }
 
 /// Carries out the calls of a script, and copies the other events.
-class Zero3Player {
+class ZeroPlayer {
  public:
-  Zero3Player(const Trace& script, const std::vector<ZeroScript::Declared>& declared,
-              const StepSettings& settings, std::uint64_t limit, Trace& out)
+  ZeroPlayer(const Trace& script, const std::vector<ZeroScript::Declared>& declared,
+             const StepSettings& settings, std::uint64_t limit, Trace& out)
       : script_(script),
         declared_(declared),
+        settings_(settings),
         tape_(out, settings.machine),
-        zero_(tape_, settings),
         calls_(script.names.size(), ZeroCall::kNone),
         copies_(script.storages.size()),
         views_(script.storages.size()) {
     if (limit != UINT64_MAX) tape_.stop_above(limit, EvaluateOptions().block);
+    if (settings.zero.stage == 3) zero3_.emplace(tape_, settings);
     out.names = script.names;
     out.storages.reserve(2 * script.storages.size());
     out.events.reserve(2 * script.events.size());
@@ -132,7 +170,7 @@ class Zero3Player {
     for (; phase < to.phases; ++phase) begin(script_.phases[phase], step);
   }
 
-  const HostMemory& host() const { return zero_.host(); }
+  const HostMemory& host() const { return zero3_ ? zero3_->host() : zero_->host(); }
 
  private:
   void begin(const TracePhase& p, std::uint32_t step) {
@@ -151,9 +189,11 @@ class Zero3Player {
     }
   }
 
-  Zero3::Parameter& parameter(const TraceStorage& s) {
-    return zero_.parameters_[parameters_[static_cast<std::size_t>(s.layer + 1)][s.bytes]];
+  std::size_t index(const TraceStorage& s) const {
+    return parameters_[static_cast<std::size_t>(s.layer + 1)][s.bytes];
   }
+
+  Zero3::Parameter& parameter(const TraceStorage& s) { return zero3_->parameters_[index(s)]; }
 
   /// Modules are numbered by Zero3; looked up by name once.
   std::size_t module(const TraceStorage& s) {
@@ -162,7 +202,7 @@ class Zero3Player {
     std::vector<std::size_t>& of_layer = modules_[layer];
     if (of_layer.size() <= s.module) of_layer.resize(script_.names.size(), kUnknown);
     std::size_t& m = of_layer[s.module];
-    if (m == kUnknown) m = zero_.module(name(s));
+    if (m == kUnknown) m = zero3_->module(name(s));
     return m;
   }
 
@@ -171,44 +211,79 @@ class Zero3Player {
   void declare(const TraceStorage& s) {
     const auto layer = static_cast<std::size_t>(s.layer + 1);
     if (parameters_.size() <= layer) parameters_.resize(layer + 1);
-    parameters_[layer].push_back(zero_.parameters_.size());
+    parameters_[layer].push_back(zero3_ ? zero3_->parameters_.size() : trained_.size());
     const ZeroScript::Declared& d = declared_[s.bytes];
-    zero_.parameter(d.shape, d.type, name(s), d.trained);
+    if (zero3_) {
+      zero3_->parameter(d.shape, d.type, name(s), d.trained);
+      return;
+    }
+    trained_.emplace_back(new TensorBody);
+    trained_.back()->shape = d.shape;
+    trained_.back()->type = d.type;
   }
 
   void carry_out(ZeroCall call, const TraceStorage& s) {
     tape_.layer = s.layer;
+    zero3_ ? call_zero3(call, s) : call_zero(call, s);
+  }
+
+  /// Stages 1 and 2.
+  void call_zero(ZeroCall call, const TraceStorage& s) {
+    switch (call) {
+      case ZeroCall::kParameter:
+        return declare(s);
+      case ZeroCall::kStart:
+        zero_.emplace(tape_, settings_, trained_);
+        return;
+      case ZeroCall::kBeforeBackward:
+      case ZeroCall::kBeforeLastBackward:
+        return zero_->before_backward(call == ZeroCall::kBeforeLastBackward);
+      case ZeroCall::kGradient: {
+        const Tensor& p = trained_[index(s)];
+        if (gradient_) p->grad = std::exchange(gradient_, {});
+        return zero_->after_gradient(p);
+      }
+      case ZeroCall::kAfterBackward:
+        return zero_->after_backward();
+      case ZeroCall::kStep:
+        return zero_->step();
+      default:
+        assert(false);
+    }
+  }
+
+  void call_zero3(ZeroCall call, const TraceStorage& s) {
     switch (call) {
       case ZeroCall::kParameter:
         return declare(s);
       case ZeroCall::kShare:
-        return zero_.share(parameter(s).tensor, name(s));
+        return zero3_->share(parameter(s).tensor, name(s));
       case ZeroCall::kStart:
-        return zero_.start();
+        return zero3_->start();
       case ZeroCall::kBeginMicroBatch:
-        return zero_.begin_micro_batch();
+        return zero3_->begin_micro_batch();
       case ZeroCall::kFetch:
-        return zero_.fetch(module(s), true);
+        return zero3_->fetch(module(s), true);
       case ZeroCall::kRelease:
-        return zero_.release(module(s), true);
+        return zero3_->release(module(s), true);
       case ZeroCall::kRead:
-        return zero_.read(parameter(s).tensor, name(s));
+        return zero3_->read(parameter(s).tensor, name(s));
       case ZeroCall::kBeforeBackwardOf:
-        return zero_.before_backward(module(s));
+        return zero3_->before_backward(module(s));
       case ZeroCall::kAfterBackwardOf:
-        return zero_.after_backward_of(module(s));
+        return zero3_->after_backward_of(module(s));
       case ZeroCall::kGradient: {
         const Tensor& p = parameter(s).tensor;
         p->grad = std::exchange(gradient_, {});
-        return zero_.after_gradient(p);
+        return zero3_->after_gradient(p);
       }
       case ZeroCall::kBeforeBackward:
       case ZeroCall::kBeforeLastBackward:
-        return zero_.before_backward(call == ZeroCall::kBeforeLastBackward);
+        return zero3_->before_backward(call == ZeroCall::kBeforeLastBackward);
       case ZeroCall::kAfterBackward:
-        return zero_.after_backward();
+        return zero3_->after_backward();
       case ZeroCall::kStep:
-        return zero_.step();
+        return zero3_->step();
       case ZeroCall::kNone:
       case ZeroCall::kView:
         break;
@@ -219,8 +294,11 @@ class Zero3Player {
   static constexpr std::size_t kUnknown = SIZE_MAX;
   const Trace& script_;
   const std::vector<ZeroScript::Declared>& declared_;
+  const StepSettings& settings_;
   Tape tape_;
-  Zero3 zero_;
+  std::vector<Tensor> trained_;  // of stages 1 and 2
+  std::optional<Zero> zero_;     // or:
+  std::optional<Zero3> zero3_;
   std::vector<ZeroCall> calls_;                       // by name
   std::vector<std::uint32_t> copies_;                 // of the storages of the script
   std::vector<Ref<StorageBody>> views_;               // by storage of the script
@@ -229,15 +307,17 @@ class Zero3Player {
   Tensor gradient_;
 };
 
-void play_zero3(const Trace& script, const std::vector<ZeroScript::Declared>& declared, const TraceMark& step,
-                const std::vector<bool>& kept, const StepSettings& settings, std::uint64_t limit,
-                TrainingStep& result) {
+void play_zero(const Trace& script, const std::vector<ZeroScript::Declared>& declared, const TraceMark& step,
+               const std::vector<bool>& kept, const StepSettings& settings, std::uint64_t limit,
+               TrainingStep& result, std::optional<CopiedStep>& copied) {
   std::size_t events = 0;
   {
-    Zero3Player player(script, declared, settings, limit, result.trace);
+    ZeroPlayer player(script, declared, settings, limit, result.trace);
     player.play({}, step, 0, {});
+    const TraceMark begin = end_of(result.trace);
     player.play(step, end_of(script), 1, {});
-    player.play(step, end_of(script), 2, kept);
+    copied = copied_step(settings, result.trace, begin);
+    if (!copied) player.play(step, end_of(script), 2, kept);
     events = result.trace.events.size();
     result.host = player.host();
   }

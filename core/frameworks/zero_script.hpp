@@ -1,10 +1,11 @@
-// A step under ZeRO 3 in two parts, for models of many equal layers. What the modules do does not depend on
-// what is gathered; what is gathered depends on sizes and order of all parameters. So the modules of four
-// layers run once and note where they call Zero3 (a script); the script is repeated for all layers
-// (repeat_layers.hpp) and played with a Zero3 that carries the calls out. Used by training_step() to save
-// time; it changes no result.
+// A step under ZeRO of DeepSpeed in two parts, for models of many equal layers. What the modules do does not
+// depend on what is gathered and reduced; that depends on sizes and order of all parameters. So the modules
+// of four layers run once and note where they call Zero or Zero3 (a script); the script is repeated for all
+// layers (repeat_layers.hpp) and played with a Zero or Zero3 that carries the calls out. Used by
+// training_step() to save time; it changes no result.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,10 @@ namespace trainhost::frameworks {
 
 struct StepSettings;
 struct TrainingStep;
+struct CopiedStep;
 
-/// A call of Zero3, or kView: handles of the memory that a weight has now. Of a view both events count; a
-/// call is a storage that is freed at once.
+/// A call of Zero or Zero3, or kView: handles of the memory that a weight has now. Of a view both events
+/// count; a call is a storage that is freed at once.
 enum class ZeroCall : std::uint8_t {
   kNone,
   kParameter,
@@ -64,11 +66,11 @@ class ZeroScript {
   bool complete_ = true;
 };
 
-/// Plays the script of one step twice. script: of all layers, from before the first parameter on; `step`:
-/// where its step begins; kept: as kept_by_step() returns it. Throws PeakAboveLimit where more bytes than
-/// `limit` exist.
-void play_zero3(const Trace& script, const std::vector<ZeroScript::Declared>& declared, const TraceMark& step,
-                const std::vector<bool>& kept, const StepSettings& settings, std::uint64_t limit,
-                TrainingStep& result);
+/// Plays the script of one step twice, or once where the second step is a copy of the first (`copied`).
+/// script: of all layers, from before the first parameter on; `step`: where its step begins; kept: as
+/// kept_by_step() returns it. Throws PeakAboveLimit where more bytes than `limit` exist.
+void play_zero(const Trace& script, const std::vector<ZeroScript::Declared>& declared, const TraceMark& step,
+               const std::vector<bool>& kept, const StepSettings& settings, std::uint64_t limit,
+               TrainingStep& result, std::optional<CopiedStep>& copied);
 
 }  // namespace trainhost::frameworks

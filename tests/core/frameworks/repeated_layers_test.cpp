@@ -1,0 +1,157 @@
+// Steps of equal layers, of which few are calculated and repeated, have the events of a step that calculates
+// all of them: under DDP and ZeRO, whose buckets depend on the number of layers, in pipeline stages, and with
+// the passes of Megatron-LM, which are kept for other ranks. More settings of transformers: oracle_test.cpp.
+#include <boost/test/unit_test.hpp>
+#include <string>
+
+#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/training_step.hpp"
+#include "tests/core/frameworks/same_steps.hpp"
+
+using namespace trainhost;
+using namespace trainhost::frameworks;
+
+BOOST_AUTO_TEST_SUITE(repeated_layers)
+
+namespace {
+
+model::Architecture llama(std::uint32_t layers) {
+  model::Architecture a;
+  a.family = "llama", a.vocab = 1024, a.hidden = 64;
+  model::Layer l;
+  l.attention.heads = 4, l.attention.kv_heads = 2, l.attention.head_dim = 16, l.mlp.width = 192;
+  a.layers = {{l, layers}};
+  return a;
+}
+
+StepSettings settings_of(ModelSource modules) {
+  StepSettings s;
+  s.modules = modules, s.weights = Element::kBF16;
+  s.batch = 2, s.sequence = 128, s.accumulate = 2;
+  s.machine.cublas_workspace = 8192;
+  return s;
+}
+
+/// repeated: whether the steps are expected to be copies of few layers.
+void check(const model::Architecture& a, StepSettings s, const std::string& what, bool repeated = true) {
+  const TrainingStep copied = training_step(a, s);
+  const std::uint64_t peak = CalculatedStep(a, s).peak_bytes();
+  s.repeats_layers = s.copies_step = false;
+  const TrainingStep computed = training_step(a, s);
+  BOOST_TEST(test::same_steps(copied, computed), what);
+  BOOST_TEST(peak == find_peak(computed.trace).bytes, what);
+  BOOST_TEST(copied.repeated == repeated, what);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(buckets_of_ddp_are_those_of_all_layers) {
+  StepSettings s = settings_of(ModelSource::kTransformers);
+  s.ddp.on = true;
+  for (const std::uint32_t layers : {6u, 9u, 20u})
+    for (const std::uint64_t bucket : {50'000u, 300'000u, 25u << 20})
+      for (const bool views : {false, true}) {
+        s.ddp.bucket = bucket, s.ddp.gradient_as_bucket_view = views;
+        check(llama(layers), s, std::to_string(layers) + " layers, buckets of " + std::to_string(bucket));
+        s.lora_rank = 4, s.lora_targets = kLoraQ | kLoraDown;
+        check(llama(layers), s, std::to_string(layers) + " layers with adapters");
+        s.lora_rank = s.lora_targets = 0;
+      }
+}
+
+BOOST_AUTO_TEST_CASE(buckets_of_zero_are_those_of_all_layers) {
+  StepSettings s = settings_of(ModelSource::kTransformers);
+  s.zero.ranks = 4;
+  for (const std::uint32_t stage : {1u, 2u})
+    for (const std::uint64_t bucket : {10'000u, 90'000u, 500'000'000u})
+      for (const bool overlap : {false, true})
+        for (const bool offload : {false, true})
+          for (const std::uint32_t micro_batches : {1u, 3u}) {
+            s.zero.stage = stage, s.zero.bucket = bucket, s.zero.overlap = overlap;
+            s.zero.offload_optimizer = offload, s.accumulate = micro_batches;
+            s.checkpoint = micro_batches == 1;
+            check(llama(11), s,
+                  "stage " + std::to_string(stage) + ", buckets of " + std::to_string(bucket) +
+                      (overlap ? ", overlap" : "") + (offload ? ", offload, " : ", ") +
+                      std::to_string(micro_batches) + " micro-batches");
+          }
+}
+
+// Every third layer has a narrower MLP; two layers are left over.
+BOOST_AUTO_TEST_CASE(layers_of_two_kinds_in_turn) {
+  model::Architecture a = llama(2);
+  model::LayerRun other = a.layers.front();
+  other.count = 1, other.layer.mlp.width = 128;
+  for (int i = 0; i < 7; ++i) a.layers.insert(a.layers.end(), {other, a.layers.front()});
+  StepSettings s = settings_of(ModelSource::kTransformers);
+  check(a, s, "one device");
+  s.checkpoint = true;
+  check(a, s, "recomputed");
+  s.ddp.on = true, s.ddp.bucket = 50'000;
+  check(a, s, "DDP");
+  s.ddp = {}, s.zero.stage = 2, s.zero.ranks = 4, s.zero.bucket = 90'000;
+  check(a, s, "ZeRO 2");
+  s.zero.stage = 3;
+  check(a, s, "ZeRO 3");
+  s.zero = {}, s.fsdp.ranks = 4, s.fsdp.shards = Element::kBF16;
+  check(a, s, "FSDP2");
+  a.layers.erase(a.layers.begin() + 4);
+  check(a, s, "other layers", false);
+}
+
+BOOST_AUTO_TEST_CASE(stages_of_torchtitan) {
+  StepSettings s = settings_of(ModelSource::kTorchtitan);
+  s.stage.stages = 2, s.accumulate = 5;
+  for (const StageBuffers buffers :
+       {StageBuffers::kUntilNextStep, StageBuffers::kOutputsOfLastStage, StageBuffers::kUntilSent})
+    for (const std::uint32_t index : {0u, 1u})
+      for (const bool sharded : {false, true}) {
+        s.stage.buffers = buffers, s.stage.index = index;
+        s.stage.ends_count = buffers != StageBuffers::kUntilNextStep;
+        s.fsdp.ranks = sharded ? 4 : 0;
+        s.fsdp.reduces_at_end = true, s.fsdp.separate_ends = s.stage.ends_count;
+        s.checkpoint = index == 0;
+        check(llama(14), s,
+              "stage " + std::to_string(index) + ", buffers " + std::to_string(static_cast<int>(buffers)) +
+                  (sharded ? ", sharded" : ""));
+      }
+}
+
+// The passes of one rank are kept for the others; a rank has other parts of the weights. The last of 65,536
+// has padding only.
+BOOST_AUTO_TEST_CASE(passes_of_megatron) {
+  StepSettings s = settings_of(ModelSource::kMegatron);
+  s.megatron.linear_workspace = 4096;
+  model::Architecture experts = llama(8);
+  experts.family = "mixtral";
+  experts.layers.front().layer.mlp.width = 0;
+  experts.layers.front().layer.experts.count = 8, experts.layers.front().layer.experts.active = 2;
+  experts.layers.front().layer.experts.each.width = 96;
+  for (const bool checkpoint : {false, true})
+    for (const std::uint32_t tensor : {1u, 2u})
+      for (const std::uint32_t ranks : {1u, 4u, 65'536u})
+        for (const std::uint32_t rank : {0u, 3u, 65'535u}) {
+          if (rank >= ranks) continue;
+          s.checkpoint = checkpoint, s.tensor = tensor, s.megatron.sequence_parallel = tensor > 1;
+          s.megatron.distributed_optimizer = true;
+          s.megatron.optimizer_ranks = ranks, s.megatron.optimizer_rank = rank;
+          const std::string what = "rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+                                   (checkpoint ? ", recomputed, " : ", ") + std::to_string(tensor) +
+                                   " tensor-parallel ranks";
+          check(llama(9), s, what, false);
+          s.stage.stages = 2;
+          for (const std::uint32_t index : {0u, 1u}) {
+            s.stage.index = index;
+            check(llama(14), s, what + ", stage " + std::to_string(index), false);
+          }
+          s.stage = {};
+          if (tensor > 1) continue;
+          s.megatron.expert_ranks = 2;
+          check(experts, s, what + ", experts", false);
+          s.megatron.expert_ranks = 1;
+        }
+  s.stage.stages = 2, s.megatron.virtual_stages = 2, s.accumulate = 4;
+  check(llama(16), s, "virtual stages", false);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
