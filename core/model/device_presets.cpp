@@ -12,8 +12,9 @@ constexpr std::uint64_t gib(double n) { return static_cast<std::uint64_t>(n * (1
 // (cudaMemGetInfo). It is less than the memory of the board, because the driver keeps some, and depends on
 // the driver's version by some 100 MiB: of the values in public bug reports of 2023 to 2026 the smallest that
 // occurs often. H100 PCIe: as H100 SXM, which has the same total in nvidia-smi (81,559 MiB). Of GH200, H20,
-// RTX 4060 Ti, 4080, 5070 Ti, 5080, 6000 Ada and PRO 6000 no such reports were read: the total of nvidia-smi,
-// less what the driver keeps on the nearest device above. TPU and CPU: as advertised.
+// RTX 3090 Ti, 4060 Ti, 4070, 4080, 5060 Ti, 5070, 5080 (with their Ti and SUPER), 6000 Ada and PRO 6000 no
+// such reports were read: the total of nvidia-smi, less what the driver keeps on the nearest device above.
+// TPU and CPU: as advertised.
 //
 // Rates: published by the vendors; not checked again against their documents on 2026-11-21. Of two published
 // figures the smaller is used: f32 accumulation where f16 is faster (GeForce), 95 GB where other documents
@@ -67,12 +68,28 @@ const std::vector<DevicePreset>& device_table() {
        gib(11.63),  360,    25.5,   12.7,  12.7,  32,    25.5,   0,      2,    0,       32,     28,  86},
       {"rtx-3090", "NVIDIA", "GeForce RTX 3090",
        gib(23.55),  936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32,     82,  86},
+      {"rtx-3090-ti", "NVIDIA", "GeForce RTX 3090 Ti",
+       gib(23.55),  1008,   80,     40,    40,    56.25, 80,     0,      2,    0,       32,     84,  86},
       {"rtx-4060-ti-16gb", "NVIDIA", "GeForce RTX 4060 Ti 16 GB",
        gib(15.57),  288,    44.1,   22.1,  22.1,  16,    44.1,   88.2,   2,    0,       16,     34,  89},
+      {"rtx-4070", "NVIDIA", "GeForce RTX 4070",
+       gib(11.62),  504,    58.3,   29.1,  29.1,  32,    58.3,   116.6,  2,    0,       32,     46,  89},
+      {"rtx-4070-super", "NVIDIA", "GeForce RTX 4070 SUPER",
+       gib(11.62),  504,    71,     35.5,  35.5,  32,    71,     142,    2,    0,       32,     56,  89},
+      {"rtx-4070-ti", "NVIDIA", "GeForce RTX 4070 Ti",
+       gib(11.62),  504,    80.2,   40.1,  40.1,  32,    80.2,   160.4,  2,    0,       32,     60,  89},
+      {"rtx-4070-ti-super", "NVIDIA", "GeForce RTX 4070 Ti SUPER",
+       gib(15.57),  672,    88.2,   44.1,  44.1,  32,    88.2,   176.4,  2,    0,       32,     66,  89},
       {"rtx-4080", "NVIDIA", "GeForce RTX 4080",
        gib(15.57),  716.8,  97.5,   48.7,  48.7,  32,    97.5,   195,    2,    0,       32,     76,  89},
+      {"rtx-4080-super", "NVIDIA", "GeForce RTX 4080 SUPER",
+       gib(15.57),  736,    104.4,  52.2,  52.2,  32,    104.4,  208.9,  2,    0,       32,     80,  89},
       {"rtx-4090", "NVIDIA", "GeForce RTX 4090",
        gib(23.60),  1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32,     128, 89},
+      {"rtx-5060-ti-16gb", "NVIDIA", "GeForce RTX 5060 Ti 16 GB",
+       gib(15.45),  448,    47.4,   23.7,  23.7,  32,    47.4,   94.8,   2,    0,       32,     36,  120},
+      {"rtx-5070", "NVIDIA", "GeForce RTX 5070",
+       gib(11.47),  672,    61.7,   30.9,  30.9,  64,    61.7,   123.5,  2,    0,       64,     48,  120},
       {"rtx-5070-ti", "NVIDIA", "GeForce RTX 5070 Ti",
        gib(15.45),  896,    87.9,   43.9,  43.9,  64,    87.9,   175.8,  2,    0,       64,     70,  120},
       {"rtx-5080", "NVIDIA", "GeForce RTX 5080",

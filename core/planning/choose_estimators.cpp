@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
+#include "core/runfile/suggest.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -147,7 +148,7 @@ void require_framework(const plugin::Registry& registry, const runfile::RunConfi
   if (described.count(c.framework)) return;
   const std::vector<std::string> names(described.begin(), described.end());
   throw usage_error(fmt::format("plan.framework = \"{}\": no installed estimator describes it{}",
-                                escaped(c.framework, 80), did_you_mean(c.framework, names)),
+                                escaped(c.framework, 80), runfile::suggest_framework(c.framework, names)),
                     fmt::format("described: {}", fmt::join(names, ", ")),
                     c.given.count("plan.framework") ? c.given.at("plan.framework") : Where{});
 }

@@ -36,11 +36,9 @@ constexpr std::size_t kLeastSimulated = 48, kMostSimulated = 500;
 
 /// Without a device there are no rates and therefore no order of layouts.
 const DevicePreset& device_of(const runfile::RunConfig& c) {
-  std::vector<std::string> names;
-  for (const DevicePreset& d : device_presets()) names.push_back(d.name);
   if (c.device.empty())
     throw usage_error("search needs a device, whose speed ranks the layouts",
-                      fmt::format("add --device=NAME, one of: {}", fmt::join(names, ", ")));
+                      "add --device=NAME; `trainhost devices` lists them");
   if (const DevicePreset* d = find_device_preset(c.device)) return *d;
   throw usage_error(
       fmt::format("unknown device '{}'", escaped(c.device, 80)) + runfile::suggest_device(c.device),

@@ -318,14 +318,15 @@ runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
   return c;
 }
 
-/// Appends the prefix alone, if it fits, and every candidate combined with the prefix that `out` does not
-/// have. Candidates are proposed for the small run but planned as prefix plus change, so their settings and
-/// sentences contain the prefix.
-void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out,
+/// Appends the prefix alone, if it fits, else every candidate combined with the prefix that `out` does not
+/// have: a combination with a prefix that fits contains changes that nobody needs. Candidates are proposed
+/// for the small run but planned as prefix plus change, so their settings and sentences contain the prefix.
+/// Returns whether the prefix fits.
+bool find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out,
                        const FirstGuess& guess) {
   const runfile::RunConfig& c = replan.base().config;
   const Prefix prefix = smallest_step(c.run, ranks);
-  if (prefix.settings.empty()) return;
+  if (prefix.settings.empty()) return false;
   const runfile::RunConfig small = smallest_run(c, ranks);
   const bool more_ranks = ranks.tensor > 1 || ranks.pipeline > 1;
   const double n = double(devices_of(small.run));
@@ -334,7 +335,7 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
   // is free or costs only time fits.
   // Its bytes are the first guess of the changes beside it.
   std::optional<Estimate> e = replan.plan(prefix.settings, false, false);
-  if (more_ranks && replan.is_refused(prefix.settings)) return;
+  if (more_ranks && replan.is_refused(prefix.settings)) return false;
   if (e && e->fits) {
     const bool milder =
         std::any_of(out.begin(), out.end(), [](const Change& o) { return o.price <= Price::kTime; });
@@ -346,7 +347,7 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
                        more_ranks ? n + 0.34 : 0.34,
                        more_ranks ? devices + " and about a third more time" : "about a third more time"},
                       more_ranks ? Price::kHardware : Price::kTime, *e));
-    if (out.size() >= kEnough) return;  // the prefix alone fits, so no combination is needed
+    return true;
   }
   std::size_t more_fit = 0;
   for (Change& more : find_single_changes(context_of(v, small, c.run), prefix, out, replan,
@@ -362,6 +363,7 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
     }
     out.push_back(std::move(more));
   }
+  return false;
 }
 
 /// Changes that `trainhost train` would reject (runfile::reject_unsupported()). They are answers for other
@@ -426,15 +428,16 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
                           out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; }));
   };
   const std::size_t singles = on_selected_backend();
-  if (on_selected_backend() < kEnough) find_combinations(v, {}, replan, out, guess);
+  bool enough = on_selected_backend() >= kEnough || find_combinations(v, {}, replan, out, guess);
   const bool device = v.compute_tier != Tier::kHost;
   // Widening steps: full recomputation first, then tensor ranks, then tensor ranks and pipeline stages. Each
-  // is tried only while too few changes are known, since each plans up to a dozen runs.
+  // is tried only while too few changes are known and no step fits, since each plans up to a dozen runs.
   const Ranks tensor{most_tensor_ranks(c), 1},
       both{c.run.parallel.tensor < 8 ? tensor.tensor : 1, most_stages(c)};
-  if (on_selected_backend() < kEnough && device && c.run.parallel.tensor < 8 && tensor.tensor > 1)
-    find_combinations(v, tensor, replan, out, guess);
-  if (on_selected_backend() < kEnough && device && c.run.parallel.pipeline < both.pipeline)
+  enough = enough || on_selected_backend() >= kEnough;
+  if (!enough && device && c.run.parallel.tensor < 8 && tensor.tensor > 1)
+    enough = find_combinations(v, tensor, replan, out, guess) || on_selected_backend() >= kEnough;
+  if (!enough && device && c.run.parallel.pipeline < both.pipeline)
     find_combinations(v, both, replan, out, guess);
   // Stable, so that changes of equal cost keep the order of propose_changes().
   std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) {

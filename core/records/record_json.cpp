@@ -101,8 +101,37 @@ Record record_of_messages(std::vector<Message> messages, std::uint64_t at) {
   return r;
 }
 
+/// The key under which other data sets have the answer; "" if there is none.
+std::string answer_key(const JsonValue& object) {
+  for (const char* name : {"response", "answer", "output", "completion", "target"})
+    if (const JsonValue* v = object.find(name); v && v->is_string()) return name;
+  return "";
+}
+
+/// `name`, such as "prompt", without the answer `key`, for which `object` may have another name.
+void require_answer(const JsonValue& object, const std::string& name, const std::string& key,
+                    const char* setting) {
+  const std::string other = answer_key(object);
+  if (object.find(key) || other.empty()) return;
+  throw JsonError(object.begin, quote(name) + " without " + quote(key) + "; " + setting + " = \"" + other +
+                                    "\" reads " + quote(other));
+}
+
+/// Pairs of answers, as DPO and reward models are trained on. `setting`: the key that reads the chosen one.
+void reject_preference(const JsonValue& object, const char* setting) {
+  const JsonValue* chosen = object.find("chosen");
+  if (!chosen || !object.find("rejected")) return;
+  throw JsonError(
+      object.begin,
+      std::string("the record is a preference ('chosen', 'rejected'), and trainhost trains on one "
+                  "answer; ") +
+          setting + " = \"chosen\" trains on the chosen one");
+}
+
 /// Two texts, or two lists of messages, as TRL reads them. Only the completion is trained.
 Record record_of_prompt(const JsonValue& object, const JsonValue& prompt, const RecordKeys& k) {
+  if (!object.find(k.completion)) reject_preference(object, "data.keys.completion");
+  require_answer(object, k.prompt, k.completion, "data.keys.completion");
   const JsonValue& completion = required(object, k.completion, k.prompt);
   if (prompt.is_array() != completion.is_array())
     throw JsonError(completion.begin, quote(k.prompt) + " is " + kind_name(prompt) + " and " +
@@ -122,6 +151,7 @@ Record record_of_prompt(const JsonValue& object, const JsonValue& prompt, const 
 }
 
 Record record_of_instruction(const JsonValue& object, const JsonValue& instruction, const RecordKeys& k) {
+  require_answer(object, k.instruction, k.output, "data.keys.output");
   Record r;
   r.kind = RecordKind::kMessages;
   r.messages = {{"user", nonempty_text_in(instruction, k.instruction), true},
@@ -173,10 +203,19 @@ Record record_of(const JsonValue& object, const RecordKeys& k) {
     r.text = nonempty_text_in(*v, k.text);
     return r;
   }
+  const JsonValue* chosen = object.find("chosen");
+  reject_preference(object, chosen && chosen->is_array() ? "data.keys.messages" : "data.keys.text");
+  std::string names = "; data.keys sets other names";
+  const std::string answer = answer_key(object);
+  for (const std::string question : {"question", "query", "input"})
+    if (object.find(question) && !answer.empty()) {
+      names = "; data.keys.instruction = \"" + question + "\" and data.keys.output = \"" + answer +
+              "\" read this record";
+      break;
+    }
   throw JsonError(object.begin, "the record has " + keys_of(object) + "; expected one of " +
                                     quote(k.messages) + ", 'conversations', " + quote(k.prompt) + ", " +
-                                    quote(k.instruction) + ", " + quote(k.text) +
-                                    "; data.keys sets other names");
+                                    quote(k.instruction) + ", " + quote(k.text) + names);
 }
 
 }  // namespace trainhost::records

@@ -59,7 +59,9 @@ std::string needs_more_text(const std::vector<FileKey>& keys) {
   std::string out;
   for (const FileKey& k : keys)
     if (k.needs_more)
-      out += (out.empty() ? "not planned, and may need more memory: " : ", ") + escaped(k.key, 80);
+      out += (out.empty() ? "not planned, and may need more memory: " : ", ") +
+             // The name of a model states what is not planned; an option alone does not.
+             escaped(k.key.starts_with("--") ? k.value : k.key, 80);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "core/base/text.hpp"
 #include "core/runfile/named_values.hpp"
@@ -17,15 +18,51 @@ namespace fs = std::filesystem;
 
 namespace trainhost::runfile {
 
+namespace {
+
+/// The option that a name or a file other than a run file belongs to: a hint, or "".
+std::string option_for(const fs::path& file) {
+  const std::string name = escaped(file.string(), 200), extension = file.extension().string();
+  std::error_code ec;
+  if (!fs::exists(file, ec)) {
+    const std::string preset = planned_model(file.string());
+    return find_preset(preset) ? fmt::format("--model={} plans this model", preset) : "";
+  }
+  if (fs::is_directory(file, ec))
+    return fs::exists(file / "config.json", ec) ? fmt::format("--model={}/config.json plans this model", name)
+                                                : "";
+  const auto is = [&](std::initializer_list<const char*> all) {
+    return std::find(all.begin(), all.end(), extension) != all.end();
+  };
+  if (is({".txt", ".md", ".jsonl", ".ndjson", ".csv", ".tsv", ".bin"}))
+    return fmt::format("a run file is TOML; --set data.train={} trains on this file", name);
+  if (is({".yaml", ".yml", ".sh", ".args"}))
+    return fmt::format("a run file is TOML; `trainhost plan --from {}` plans the job of another framework",
+                       name);
+  if (is({".json"}))
+    return fmt::format(
+        "a run file is TOML; --model={0} plans a config.json, `trainhost plan --from {0}` the "
+        "job of another framework",
+        name);
+  return "";
+}
+
+}  // namespace
+
 /// An empty file name is the built-in run. Paths in the file are relative to its folder, not to the current
 /// one.
 RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
                    const std::set<std::string>& open) {
   if (file.empty()) return parse_run("", "", fs::current_path(), overrides, open);
   const fs::path path = fs::absolute(file).lexically_normal();
-  const std::string text = read_text_file(path, kMaxTomlBytes, "run file", {});
-  return resolve_settings(Settings(file.string(), read_toml(text, file.string()), overrides), path,
-                          path.parent_path(), open);
+  std::vector<Entry> entries;
+  try {
+    entries = read_toml(read_text_file(path, kMaxTomlBytes, "run file", {}), file.string());
+  } catch (const Error& e) {
+    const std::string hint = option_for(file);
+    throw hint.empty() ? e : Error(e.code(), e.what(), hint, e.where());
+  }
+  return resolve_settings(Settings(file.string(), entries, overrides), path, path.parent_path(), open);
 }
 
 RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base,

@@ -25,7 +25,8 @@ void require_device(const Value& v) {
   if (!find_device_preset(v.text))
     throw usage_error(
         fmt::format("memory.device = \"{}\": unknown device{}", escaped(v.text, 80), suggest_device(v.text)),
-        "`trainhost devices` lists the known devices; memory.budget accepts any size", v.where);
+        "`trainhost devices` lists the known devices; memory.budget or --budget=SIZE plans for any other",
+        v.where);
 }
 
 std::vector<std::string> target_names() {

@@ -33,12 +33,20 @@ std::vector<std::string> tokens_of(std::string_view text) {
   return out;
 }
 
-/// True if `word`, which is comparable(), consists of tokens that follow each other in `tokens`.
+/// Words that make another card of a card's name: an RTX 4060 has 8 GB, an RTX 4060 Ti has 8 or 16.
+bool names_another_card(const std::string& token) {
+  static constexpr std::string_view kWords[] = {"ti", "super", "laptop", "mobile", "max"};
+  return std::ranges::find(kWords, token) != std::end(kWords);
+}
+
+/// True if `word`, which is comparable(), consists of tokens that follow each other in `tokens`, and no such
+/// word follows them.
 bool is_run(const std::string& word, const std::vector<std::string>& tokens) {
   for (std::size_t first = 0; first < tokens.size(); ++first) {
     std::string run;
-    for (std::size_t i = first; i < tokens.size() && run.size() < word.size(); ++i) run += tokens[i];
-    if (!word.empty() && run == word) return true;
+    std::size_t i = first;
+    for (; i < tokens.size() && run.size() < word.size(); ++i) run += tokens[i];
+    if (!word.empty() && run == word && (i == tokens.size() || !names_another_card(tokens[i]))) return true;
   }
   return false;
 }
@@ -64,8 +72,12 @@ std::vector<std::string> matching_devices(const std::string& name) {
     if (is_run(word, tokens) ||
         is_run(word, tokens_of(d.vendor + " " + d.full_name.substr(0, d.full_name.find(',')))))
       runs.push_back(d.name);
-    if (std::ranges::all_of(tokens, [&](const std::string& t) { return std::ranges::count(given, t) > 0; }))
-      parts.push_back(d.name);
+    const auto has = [](const std::vector<std::string>& all) {
+      return [&all](const std::string& t) { return std::ranges::count(all, t) > 0; };
+    };
+    const bool other = std::ranges::any_of(
+        given, [&](const std::string& t) { return names_another_card(t) && !has(tokens)(t); });
+    if (!other && std::ranges::all_of(tokens, has(given))) parts.push_back(d.name);
   }
   return runs.empty() ? parts : runs;
 }
@@ -95,6 +107,43 @@ bool same_memory(const std::vector<std::string>& devices) {
                              [&](const std::string& d) { return memory(d) == memory(devices.front()); });
 }
 
+/// What other programs and their users call the frameworks of --for, as comparable() gives it. `accepted`: it
+/// can mean nothing else; the others do not state what the plan needs (a ZeRO stage, the defaults of TRL).
+struct FrameworkName {
+  std::string_view name, ours;
+  bool accepted;
+};
+constexpr FrameworkName kFrameworkNames[] = {
+    {"llamafactory", "llama-factory", true},
+    {"megatronlm", "megatron", true},
+    {"megatroncore", "megatron", true},
+    {"mcore", "megatron", true},
+    {"huggingface", "transformers", true},
+    {"hf", "transformers", true},
+    {"hftrainer", "transformers", true},
+    {"torch", "pytorch", true},
+    {"fsdp", "fsdp2", true},
+    {"titan", "torchtitan", true},
+    {"trl", "transformers", false},
+    {"peft", "transformers", false},
+    {"sfttrainer", "transformers", false},
+    {"trainer", "transformers", false},
+    {"accelerate", "transformers", false},
+    {"zero", "deepspeed", false},
+    {"zero1", "deepspeed", false},
+    {"zero2", "deepspeed", false},
+    {"zero3", "deepspeed", false},
+    {"ds", "deepspeed", false},
+    {"nemo", "megatron", false},
+    {"fsdp1", "fsdp2", false},
+};
+
+std::string framework_of(const std::string& name) {
+  for (const FrameworkName& f : kFrameworkNames)
+    if (f.accepted && f.name == comparable(name)) return std::string(f.ours);
+  return name;
+}
+
 }  // namespace
 
 std::string canonical_name(std::string_view key, const std::string& name) {
@@ -102,6 +151,7 @@ std::string canonical_name(std::string_view key, const std::string& name) {
   if (key == "memory.device" && has_digit)
     if (const std::vector<std::string> found = matching_devices(name); !found.empty() && same_memory(found))
       return found.front();
+  if (key == "plan.framework") return framework_of(name);
   if (key == "model.preset" && std::ranges::count(preset_names(), name) == 0)
     for (const std::string& preset : preset_names())
       if (comparable(preset) == comparable(name) && name.find('/') == name.npos) return preset;
@@ -159,6 +209,17 @@ std::string suggest_backend(const std::string& name, const std::vector<std::stri
     if (word.starts_with(gpu)) return "; did you mean 'cuda'?";
   for (const std::string_view other : {"rocm", "hip", "mps", "metal", "xla", "tpu"})
     if (word == other) return "";  // not a misspelt name
+  return did_you_mean(name, known);
+}
+
+std::string suggest_framework(const std::string& name, const std::vector<std::string>& known) {
+  const std::string word = comparable(name);
+  for (const FrameworkName& f : kFrameworkNames)
+    if (f.name == word) {
+      const bool stage = word.starts_with("zero") && word.size() == 5;
+      return fmt::format("; did you mean '{}'{}?", f.ours,
+                         stage ? fmt::format(" with parallel.zero = {}", word.back()) : "");
+    }
   return did_you_mean(name, known);
 }
 

@@ -15,10 +15,11 @@ std::vector<std::string> matching_devices(const std::string& name);
 /// ("meta-llama/Meta-Llama-3-8B"); else those of which it is a part ("llama3").
 std::vector<std::string> matching_models(const std::string& name);
 
-/// The preset that `name` can only mean as a value of `key`, memory.device or model.preset, on the command
-/// line: the only matching device ("4090"), the first of several with the same memory ("H100" is the SXM card, not
-/// the PCIe card), the model that differs in case and separators ("Llama-3-8B").
-/// `name` itself for any other value and key.
+/// What `name` can only mean as a value of `key`, memory.device, model.preset or plan.framework, on the
+/// command line: the only matching device ("4090"), the first of several with the same memory ("H100" is the
+/// SXM card, not the PCIe card), the model that differs in case and separators ("Llama-3-8B"). Of
+/// plan.framework, the framework that has another name elsewhere ("fsdp"). `name` itself for any other value
+/// and key.
 std::string canonical_name(std::string_view key, const std::string& name);
 
 /// The preset that has the tensors of a model on the Hugging Face Hub: "qwen2.5-7b" for
@@ -35,6 +36,9 @@ std::string suggest_model(const std::string& name);
 
 /// The same for the name of a trainer, of which `known` are installed: "gpu" suggests cuda.
 std::string suggest_backend(const std::string& name, const std::vector<std::string>& known);
+
+/// The same for the frameworks of --for, of which `known` are described: "trl" suggests transformers.
+std::string suggest_framework(const std::string& name, const std::vector<std::string>& known);
 
 /// The same for [lora] targets: "query" suggests q_proj, "c_attn" suggests three matrices.
 std::string suggest_target(const std::string& name);

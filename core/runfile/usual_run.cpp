@@ -32,6 +32,21 @@ bool trains_in_half_alone(const Settings& s, const ModelSpec& model) {
   return stored ? *stored != DType::kF32 : model.family != "gpt2";
 }
 
+bool is_quantized(const Settings& s) {
+  const std::string base = s.given("lora.base") ? s.text("lora.base") : "";
+  return base == "nf4" || base == "int8";
+}
+
+/// Recomputation of every layer ("gradient checkpointing") is the default of
+/// - LLaMA-Factory (disable_gradient_checkpointing = false);
+/// - prepare_model_for_kbit_training() of peft, which transformers and TRL call for quantized weights.
+bool recomputes_by_default(const Settings& s, const std::string& framework) {
+  if (s.text("plan.mode") == "inference") return false;
+  if (framework == "llama-factory") return true;
+  return is_quantized(s) && (framework == "transformers" || framework == "pytorch" || framework == "fsdp2" ||
+                             framework == "deepspeed");
+}
+
 }  // namespace
 
 std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const ModelSpec& model) {
@@ -69,10 +84,11 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
   if (usual || adapts(s)) assume("train.precision", text_value(half));
   std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (framework == "trainhost") framework.clear();  // as if it were not given
-  if ((framework == "fsdp2" || framework == "torchtitan" || framework == "torchtune" ||
-       framework == "litgpt") &&
+  if ((framework == "fsdp2" || framework == "deepspeed" || framework == "torchtitan" ||
+       framework == "torchtune" || framework == "litgpt") &&
       u32(s, "parallel.data") > 1) {
-    assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
+    // What its data-parallel ranks are for. DeepSpeed leaves packed weights whole in stage 2.
+    assume("parallel.zero", integer(framework == "deepspeed" && is_quantized(s) ? 2 : 3));
     if (framework == "litgpt") assume("train.recompute", text_value("full"));
   }
   if (framework == "unsloth" && s.text("plan.mode") != "inference") {
@@ -81,6 +97,7 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
     assume("train.recompute", text_value("full"));
     if (s.text("train.recompute") == "full") assume("plan.offload_activations", text_value("cpu"));
   }
+  if (recomputes_by_default(s, framework)) assume("train.recompute", text_value("full"));
   if (trains_in_half_alone(s, model)) assume("plan.master", text_value("none"));
   // gpt-oss of transformers has no SDPA, because its softmax has a sink: its scores exist.
   if (model.family == "gpt_oss" && (framework == "transformers" || framework == "pytorch"))

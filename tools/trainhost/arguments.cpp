@@ -77,6 +77,10 @@ constexpr ForeignOption kForeignOptions[] = {
     {" framework ", "--for={}"},
     {" gradientcheckpointing ", "--set train.recompute=full"},
     {" optimizer ", "--set optimizer.name={}"},
+    {" maxnewtokens maxtokens numpredict ", "--tokens={}"},
+    {" message text input ", "--prompt={}"},
+    {" data dataset traindata trainfile ", "--set data.train={}"},
+    {" output outputdir out ", "--set output.dir={}"},
 };
 
 /// "; did you mean '--set optimizer.lr=1e-4'?" for an option that has the name of a key of the run file, or

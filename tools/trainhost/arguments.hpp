@@ -212,9 +212,11 @@ struct PluginsCheckWorkerArguments {};
 
 struct ModelsArguments {
   CommonArguments common;
+  std::string part;  // of the name; "": all
 };
 struct DevicesArguments {
   CommonArguments common;
+  std::string part;
 };
 /// Without common.model and common.backend.
 struct DoctorArguments {

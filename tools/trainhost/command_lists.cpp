@@ -11,6 +11,7 @@
 #include "core/model/presets.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/runfile/suggest.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
@@ -27,6 +28,19 @@ std::vector<const ModelSpec*> all_presets() {
   return all;
 }
 
+/// Whether a name contains the part that the user gave, whatever the case.
+bool has_part(const std::string& name, const std::string& part) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return !std::ranges::search(name, part, {}, lower, lower).empty() || part.empty();
+}
+
+/// `suggestion`: "; did you mean ...?" or "".
+[[noreturn]] void reject_part(const char* what, const std::string& part, const std::string& suggestion,
+                              const char* command) {
+  throw usage_error(fmt::format("no built-in {} has '{}' in its name{}", what, escaped(part, 80), suggestion),
+                    fmt::format("`trainhost {}` lists all", command));
+}
+
 }  // namespace
 
 Exit run(const ModelsArguments& a) {
@@ -37,6 +51,7 @@ Exit run(const ModelsArguments& a) {
          "head dim", "mlp", "vocab"});
   t.rule();
   for (const ModelSpec* m : all_presets()) {
+    if (!has_part(m->name, a.part) && !has_part(m->family, a.part)) continue;
     // Counted from the architecture, not from fields of the preset, so that experts and tied heads are right.
     const model::Counts n = model::count(model::from_model(*m));
     const bool trained = trainable_family(m->family);
@@ -58,6 +73,7 @@ Exit run(const ModelsArguments& a) {
            std::to_string(m->heads), std::to_string(m->kv_heads), std::to_string(m->head_dim),
            std::to_string(m->intermediate), std::to_string(m->vocab)});
   }
+  if (all.elements.empty()) reject_part("model", a.part, runfile::suggest_model(a.part), "models");
   fmt::print(result_stream(), "{}",
              a.common.json
                  ? Json{{"models", all}}.dump(2) + "\n"
@@ -75,6 +91,7 @@ Exit run(const DevicesArguments& a) {
   // 0 in a preset means unknown, for example no fp8 units.
   auto number = [](double x) { return x == 0 ? std::string("-") : fmt::format("{:g}", x); };
   for (const DevicePreset& d : device_presets()) {
+    if (!has_part(d.name, a.part) && !has_part(d.vendor + " " + d.full_name, a.part)) continue;
     all.push_back({{"name", d.name},
                    {"vendor", d.vendor},
                    {"full_name", d.full_name},
@@ -94,6 +111,7 @@ Exit run(const DevicesArguments& a) {
            number(d.fp8_tflops), number(d.tf32_tflops), number(d.fp32_tflops), number(d.link_gbs),
            std::to_string(d.node), number(d.network_gbs), number(d.host_gbs)});
   }
+  if (all.elements.empty()) reject_part("device", a.part, runfile::suggest_device(a.part), "devices");
   fmt::print(result_stream(), "{}",
              a.common.json
                  ? Json{{"devices", all}}.dump(2) + "\n"

@@ -227,11 +227,13 @@ void add_verify(Parser& p) {
 }
 void add_lists(Parser& p) {
   auto [models, m] = p.add<ModelsArguments>(p.root, "models", "List the built-in model presets.",
-                                            "Example:\n  trainhost models --json");
+                                            "Example:\n  trainhost models qwen3");
+  add_text(*models, "NAME", m->part, kNoType, "List those with this part in their name or family [all].");
   add_common(*models, m->common, 0);
   auto [devices, d] = p.add<DevicesArguments>(
       p.root, "devices", "List the built-in device presets.",
       "Example:\n  trainhost devices\n  trainhost plan --model=llama-3-8b --device=h100-80gb");
+  add_text(*devices, "NAME", d->part, kNoType, "List those with this part in their name [all].");
   add_common(*devices, d->common, 0);
   auto [doctor, c] = p.add<DoctorArguments>(
       p.root, "doctor", "Check this machine: CPU, memory, disks, libraries, devices, plugins and limits.",

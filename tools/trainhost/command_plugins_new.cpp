@@ -17,6 +17,21 @@ std::string file_with_same_id(const std::string& id) {
   return found ? found->file.string() : "";
 }
 
+/// The command that builds and tests the project. In a build folder of trainhost there is no installed SDK:
+/// C and C++ need its headers and its CMake package, Rust the program alone.
+std::string next_command(const std::string& directory, const std::string& language) {
+  std::error_code ec;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ec),
+                              build = program.parent_path().parent_path();
+  const std::string folder = escaped(directory), from = escaped(build.string(), 4096);
+  if (ec || !std::filesystem::exists(build / "CMakeCache.txt", ec))
+    return fmt::format("cd {} && ./ci.sh", folder);
+  if (language == "rust") return fmt::format("cd {} && TRAINHOST_PREFIX={} ./ci.sh", folder, from);
+  return fmt::format(
+      "cmake --install {0} --prefix {0}/prefix && cd {1} && TRAINHOST_PREFIX={0}/prefix ./ci.sh", from,
+      folder);
+}
+
 }  // namespace
 
 Exit run(const PluginsNewArguments& a) {
@@ -46,8 +61,8 @@ Exit run(const PluginsNewArguments& a) {
         "is "
         "used: choose another name.\n",
         escaped(other, 4096), a.name);
-  fmt::print("\nNext: cd {} && ./ci.sh\nREADME.md in that folder says what to change first.\n",
-             escaped(directory.string()));
+  fmt::print("\nNext: {}\nREADME.md in that folder says what to change first.\n",
+             next_command(directory.string(), a.language));
   return Exit::kDone;
 }
 

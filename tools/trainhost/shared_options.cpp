@@ -49,9 +49,9 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
                  : "Use a preset or a Hugging Face config.json instead of a run file.");
   if (shared & kFrom)
     add_from(app, a.from,
-             "Plan the job that these files of another framework describe: TrainingArguments, accelerate,\n"
-             "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, ms-swift, Megatron-LM.\n"
-             "KIND:FILE names the framework, e.g. deepspeed:ds.json.");
+             "Plan the job that these files of another framework describe: TrainingArguments,\n"
+             "accelerate, DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, ms-swift,\n"
+             "Megatron-LM. KIND:FILE names the framework, e.g. deepspeed:ds.json.");
   // The backend is a text, not an enumeration: plugins add trainers.
   if (shared & kBackend)
     add_text(app, "--backend", a.backend, "NAME",

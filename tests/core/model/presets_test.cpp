@@ -94,12 +94,12 @@ BOOST_AUTO_TEST_CASE(names_are_sorted) {
 
 BOOST_AUTO_TEST_CASE(every_documented_device_has_a_preset) {
   for (const char* name :
-       {"a100-40gb",   "a100-80gb",        "h100-80gb",    "h100-pcie-80gb", "h200-141gb",  "b200-180gb",
-        "gb200-186gb", "mi300x-192gb",     "l40s-48gb",    "l4-24gb",        "a10g-24gb",   "rtx-3060",
-        "rtx-3090",    "rtx-4060-ti-16gb", "rtx-4080",     "rtx-4090",       "rtx-5070-ti", "rtx-5080",
-        "rtx-5090",    "rtx-6000-ada",     "rtx-a6000",    "rtx-pro-6000",   "a30-24gb",    "a40-48gb",
-        "gh200-96gb",  "h20-96gb",         "mi325x-256gb", "mi355x-288gb",   "t4-16gb",     "v100-16gb",
-        "v100-32gb",   "tpu-v5p",          "xeon-8480"})
+       {"a100-40gb",   "a100-80gb",        "h100-80gb",    "h100-pcie-80gb", "h200-141gb",       "b200-180gb",
+        "gb200-186gb", "mi300x-192gb",     "l40s-48gb",    "l4-24gb",        "a10g-24gb",        "rtx-3060",
+        "rtx-3090",    "rtx-4060-ti-16gb", "rtx-4080",     "rtx-4090",       "rtx-5070-ti",      "rtx-5080",
+        "rtx-5090",    "rtx-6000-ada",     "rtx-a6000",    "rtx-pro-6000",   "a30-24gb",         "a40-48gb",
+        "gh200-96gb",  "h20-96gb",         "mi325x-256gb", "mi355x-288gb",   "t4-16gb",          "v100-16gb",
+        "v100-32gb",   "tpu-v5p",          "xeon-8480",    "rtx-4070",       "rtx-4070-ti-super"})
     BOOST_TEST((find_device_preset(name) != nullptr), name);
 }
 
@@ -145,6 +145,10 @@ BOOST_AUTO_TEST_CASE(device_rates_follow_from_buses_and_clocks) {
       {"rtx-4060-ti-16gb", 128, 18, 34, 512, 2.535}, {"rtx-4080", 256, 22.4, 76, 512, 2.505},
       {"rtx-5070-ti", 256, 28, 70, 512, 2.452},      {"rtx-5080", 256, 30, 84, 512, 2.617},
       {"rtx-6000-ada", 384, 20, 142, 1024, 2.505},   {"rtx-pro-6000", 512, 28, 188, 1024, 2.617},
+      {"rtx-3090-ti", 384, 21, 84, 512, 1.86},       {"rtx-4070", 192, 21, 46, 512, 2.475},
+      {"rtx-4070-super", 192, 21, 56, 512, 2.475},   {"rtx-4070-ti", 192, 21, 60, 512, 2.61},
+      {"rtx-4070-ti-super", 256, 21, 66, 512, 2.61}, {"rtx-4080-super", 256, 23, 80, 512, 2.55},
+      {"rtx-5060-ti-16gb", 128, 28, 36, 512, 2.572}, {"rtx-5070", 192, 28, 48, 512, 2.512},
       {"t4-16gb", 256, 10, 40, 1024, 1.59},          {"v100-16gb", 4096, 1.75, 80, 1024, 1.53},
       {"v100-32gb", 4096, 1.75, 80, 1024, 1.53}};
   for (const auto& c : chips) {

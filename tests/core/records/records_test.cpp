@@ -106,6 +106,20 @@ BOOST_AUTO_TEST_CASE(a_broken_record_is_reported_with_its_position) {
   check_error(R"({"prompt": "p", "completions": "c"})",
               "'prompt' without 'completion'; did you mean 'completions'?");
   check_error(R"({"instruction": "p"})", "'instruction' without 'output'");
+  // Names of other data sets: the message states the setting that reads them.
+  check_error(R"({"instruction": "p", "context": "", "response": "r"})",
+              "'instruction' without 'output'; data.keys.output = \"response\" reads 'response'");
+  check_error(R"({"prompt": "p", "response": "r"})",
+              "'prompt' without 'completion'; data.keys.completion = \"response\" reads 'response'");
+  check_error(R"({"question": "q", "answer": "a"})",
+              "; data.keys.instruction = \"question\" and data.keys.output = \"answer\" read this record");
+  check_error(R"({"question": "q", "choices": ["a"]})", "; data.keys sets other names");
+  const std::string preference =
+      "the record is a preference ('chosen', 'rejected'), and trainhost trains on one answer; ";
+  check_error(R"({"prompt": "p", "chosen": "c", "rejected": "r"})",
+              preference + "data.keys.completion = \"chosen\" trains on the chosen one");
+  check_error(R"({"chosen": [], "rejected": []})", preference + "data.keys.messages = \"chosen\"");
+  check_error(R"({"chosen": "c", "rejected": "r"})", preference + "data.keys.text = \"chosen\"");
   check_error(R"({"messages": []})", "f:1:14: 'messages' is empty");
   check_error(R"({"messages": [{"role": "user", "content": ""}]})", "'content' is empty");
   check_error(R"({"messages": [{"role": "usr", "content": "x"}]})",

@@ -34,6 +34,11 @@ BOOST_AUTO_TEST_CASE(a_device_is_found_by_a_part_of_its_name) {
   BOOST_TEST(devices("Tesla T4") == Names{"t4-16gb"});
   BOOST_TEST(devices("NVIDIA RTX 6000 Ada Generation") == Names{"rtx-6000-ada"});
   BOOST_TEST(devices("p100").empty());
+  // Other cards of nearly the same name, most with other memory.
+  for (const char* other : {"RTX 4060", "NVIDIA GeForce RTX 3060 Ti", "rtx-4090-laptop", "RTX 3070 Ti"})
+    BOOST_TEST(devices(other).empty(), other);
+  BOOST_TEST(devices("4070") == Names{"rtx-4070"});
+  BOOST_TEST(devices("4070 Ti") == Names{"rtx-4070-ti"});
   BOOST_TEST(devices("").empty());
   BOOST_TEST(devices("-").empty());
   // Every device by its own names.
@@ -83,6 +88,15 @@ BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
   BOOST_TEST(canonical_name("model.preset", "Llama_3_8B") == "llama-3-8b");
   BOOST_TEST(canonical_name("model.preset", "llama") == "llama");
   BOOST_TEST(canonical_name("output.dir", "4090") == "4090");
+  BOOST_TEST(canonical_name("memory.device", "rtx-4060") == "rtx-4060");  // not the Ti with 16 GB
+  for (const auto& [name, framework] : {std::pair("fsdp", "fsdp2"),
+                                        {"LLaMA-Factory", "llama-factory"},
+                                        {"Megatron-LM", "megatron"},
+                                        {"HF", "transformers"},
+                                        {"trl", "trl"},
+                                        {"zero3", "zero3"},
+                                        {"pytorch", "pytorch"}})
+    BOOST_TEST(canonical_name("plan.framework", name) == framework);
   // The weights of a model on the Hub could be meant.
   BOOST_TEST(canonical_name("model.preset", "meta-llama/Llama-3-8B") == "meta-llama/Llama-3-8B");
   for (const std::string& preset : preset_names())
@@ -98,7 +112,7 @@ BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
 BOOST_AUTO_TEST_CASE(several_meanings_are_listed) {
   BOOST_TEST(suggest_device("A100") == "; did you mean 'a100-40gb' or 'a100-80gb'?");
   BOOST_TEST(suggest_device("rtx") ==
-             "; did you mean 'rtx-3060', 'rtx-3090', 'rtx-4060-ti-16gb' or 'rtx-4080'?");
+             "; did you mean 'rtx-3060', 'rtx-3090', 'rtx-3090-ti' or 'rtx-4060-ti-16gb'?");
   BOOST_TEST(suggest_device("h100-80g") == "; did you mean 'h100-80gb'?");
   BOOST_TEST(suggest_device("GPU").find("--backend=cuda") != std::string::npos);
   BOOST_TEST(suggest_device("abacus") == "");
@@ -106,6 +120,15 @@ BOOST_AUTO_TEST_CASE(several_meanings_are_listed) {
   BOOST_TEST(suggest_device("4 x l4") == "; did you mean 'l4-24gb' and parallel.data = 4 for 4 of them?");
   BOOST_TEST(suggest_device("8x") == "");
   BOOST_TEST(suggest_device("3090 ti").find("parallel.data") == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_framework_is_known_by_what_its_users_call_it) {
+  const Names known{"axolotl", "deepspeed", "megatron", "pytorch", "transformers"};
+  BOOST_TEST(suggest_framework("TRL", known) == "; did you mean 'transformers'?");
+  BOOST_TEST(suggest_framework("zero3", known) == "; did you mean 'deepspeed' with parallel.zero = 3?");
+  BOOST_TEST(suggest_framework("zero", known) == "; did you mean 'deepspeed'?");
+  BOOST_TEST(suggest_framework("axolot", known) == "; did you mean 'axolotl'?");
+  BOOST_TEST(suggest_framework("jax", known) == "");
 }
 
 BOOST_AUTO_TEST_CASE(a_gpu_is_the_cuda_backend) {

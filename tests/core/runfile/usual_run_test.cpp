@@ -45,6 +45,36 @@ BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_its_own) {
   BOOST_TEST((unsloth({{"plan.offload_activations", "none"}}) == std::pair(Recompute::kFull, Tier::kDevice)));
 }
 
+BOOST_AUTO_TEST_CASE(layers_are_recomputed_where_a_framework_does_so_by_default) {
+  const auto recompute = [](const char* framework, std::vector<Override> more) {
+    more.push_back({"plan.framework", framework});
+    return run_for_model("llama-3-8b", more).run.recompute;
+  };
+  const std::vector<Override> lora = {{"lora.rank", "16"}},
+                              qlora = {{"lora.rank", "16"}, {"lora.base", "nf4"}};
+  for (const char* framework : {"transformers", "pytorch", "fsdp2", "deepspeed"}) {
+    BOOST_TEST((recompute(framework, qlora) == Recompute::kFull), framework);
+    BOOST_TEST((recompute(framework, lora) == Recompute::kNone), framework);
+  }
+  BOOST_TEST((recompute("llama-factory", {}) == Recompute::kFull));
+  BOOST_TEST((recompute("axolotl", qlora) == Recompute::kNone));
+  std::vector<Override> given = qlora;
+  given.push_back({"train.recompute", "none"});
+  BOOST_TEST((recompute("transformers", given) == Recompute::kNone));
+  BOOST_TEST((recompute("llama-factory", given) == Recompute::kNone));
+}
+
+BOOST_AUTO_TEST_CASE(deepspeed_shards_over_several_devices) {
+  const auto zero = [](std::vector<Override> more) {
+    more.push_back({"plan.framework", "deepspeed"});
+    return run_for_model("llama-3-8b", more).run.parallel.zero;
+  };
+  BOOST_TEST(zero({{"parallel.data", "8"}}) == 3u);
+  BOOST_TEST(zero({{"parallel.data", "8"}, {"parallel.zero", "2"}}) == 2u);
+  BOOST_TEST(zero({{"parallel.data", "8"}, {"lora.rank", "16"}, {"lora.base", "nf4"}}) == 2u);
+  BOOST_TEST(zero({}) == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(weights_have_the_type_in_which_a_framework_loads_them) {
   const auto master = [](const char* model, std::vector<Override> more,
                          const char* framework = "transformers") {

@@ -112,6 +112,25 @@ BOOST_AUTO_TEST_CASE(changes_of_a_run_in_pytorch_fit_when_applied) {
   changes_fit(states, {}, plan_json(states), 1);
 }
 
+/// A combination is for runs that no part of it makes fit.
+BOOST_AUTO_TEST_CASE(no_change_contains_one_that_fits_alone) {
+  const std::vector<std::string> runs[] = {
+      {"--model=llama-3.3-70b", "--for=fsdp2", "--device=h100-80gb", "--devices=64", "--set",
+       "data.seq_len=8192"},
+      {"--model=llama-3-8b", "--for=pytorch", "--device=rtx-4090", "--set", "lora.rank=16"},
+  };
+  for (const std::vector<std::string>& arguments : runs) {
+    const Json j = plan_json(arguments);
+    BOOST_TEST(j["changes"].size() >= 1u);
+    for (const Json& a : j["changes"])
+      for (const Json& b : j["changes"]) {
+        const std::set<std::string> part = a["set"], whole = b["set"];
+        BOOST_TEST((part.size() >= whole.size() || !std::ranges::includes(whole, part)),
+                   a["set"].dump() + " fits, so nobody needs " + b["set"].dump());
+      }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(changes_have_the_bytes_of_the_estimator_that_plans_them) {
   // FSDP2 of one device has no replay, so the closed form answers; that of 16 devices has one.
   const std::vector<std::string> arguments = {"--model=llama-3-8b", "--device=v100-32gb", "--for=torchtitan"};

@@ -189,6 +189,14 @@ BOOST_AUTO_TEST_CASE(models_and_devices_are_listed) {
   BOOST_TEST(has(r.out, "8,030,261,248"));
   BOOST_TEST(has(r.out, "mixtral-8x7b-v0.1"));
   BOOST_TEST(has(r.out, "12,879,925,248"));  // active parameters of 46,702,792,704
+  r = run_program({"models", "Qwen2.5", "--json"});
+  BOOST_TEST(r.code == 0);
+  BOOST_TEST((has(r.out, "\"qwen2.5-7b\"") && !has(r.out, "\"qwen2-") && !has(r.out, "llama")), r.out);
+  r = run_program({"models", "lama3-8b"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "no built-in model has 'lama3-8b' in its name; did you mean 'llama-3-8b'?"), r.err);
+  r = run_program({"devices", "4090"});
+  BOOST_TEST((r.code == 0 && has(r.out, "rtx-4090") && !has(r.out, "h100")), r.out);
   r = run_program({"devices", "--json"});
   BOOST_TEST(r.code == 0);
   BOOST_TEST(has(r.out, "\"h100-80gb\""));
@@ -575,6 +583,22 @@ BOOST_AUTO_TEST_CASE(the_choice_of_the_estimator_is_printed_with_v) {
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.err, "estimator llama: match 1000 of 1000\n"), r.err);
   BOOST_TEST(has(r.err, "estimator memory-equation: match "), r.err);
+}
+
+// In a build folder the SDK is not installed, and the program is not on the PATH.
+BOOST_AUTO_TEST_CASE(the_command_after_plugins_new_finds_program_and_sdk_of_a_build_folder) {
+  const TemporaryDirectory tmp;
+  const std::string build = TRAINHOST_BINARY_DIR;
+  const auto next = [&](const char* name, const char* language) {
+    return run_program({"plugins", "new", name, "--kind=estimator", std::string("--lang=") + language,
+                        "--dir", (tmp / name).string()})
+        .out;
+  };
+  const std::string rust = next("one", "rust"), cpp = next("two", "c++");
+  BOOST_TEST(rust.find("one && TRAINHOST_PREFIX=" + build + " ./ci.sh\n") != std::string::npos, rust);
+  BOOST_TEST(cpp.find("Next: cmake --install " + build + " --prefix " + build + "/prefix && cd ") !=
+                 std::string::npos,
+             cpp);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -166,6 +166,8 @@ BOOST_AUTO_TEST_CASE(the_name_of_a_model_says_that_its_weights_are_packed) {
   // Unsloth's dynamic quantization keeps some matrices, which the name does not list.
   p = plan({"--model=unsloth/Llama-3.1-8B-unsloth-bnb-4bit", "--for=transformers"});
   BOOST_TEST(has(p["file_keys"].dump(), "in 16 bits"), p.dump());
+  const Outcome text = job.run({"plan", "--model=unsloth/Llama-3.1-8B-unsloth-bnb-4bit", "--for=unsloth"});
+  BOOST_TEST(has(text.out, "may need more memory: unsloth/Llama-3.1-8B-unsloth-bnb-4bit\n"), text.out);
   // A file that trains everything is not made a run of adapters.
   std::ofstream(job.folder.path() / "factory.yaml")
       << "stage: sft\ntemplate: llama3\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\n";
