@@ -11,10 +11,11 @@ namespace {
 
 constexpr std::int64_t kChunks = 8;
 
-/// Lengths of torch.tensor_split().
+/// Lengths of torch.tensor_split(), without empty ones, whose tensors have no memory.
 std::vector<std::int64_t> chunks_of(std::int64_t n) {
   std::vector<std::int64_t> out;
-  for (std::int64_t i = 0; i < kChunks; ++i) out.push_back(n / kChunks + (i < n % kChunks ? 1 : 0));
+  for (std::int64_t i = 0; i < std::min(n, kChunks); ++i)
+    out.push_back(n / kChunks + (i < n % kChunks ? 1 : 0));
   return out;
 }
 
