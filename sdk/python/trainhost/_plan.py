@@ -52,6 +52,19 @@ def _key(name: str) -> str:
                      "docs/run-file.md lists the keys", exit_code=2)  # fmt: skip
 
 
+def _with_adapters(keys: dict[str, Value]) -> dict[str, Value]:
+    """The keys of --lora and --qlora in place of lora=True and qlora=True. Keys that are given win."""
+    keys = dict(keys)
+    lora, qlora = keys.pop("lora", None), keys.pop("qlora", None)
+    usual: dict[str, Value] = {}
+    if lora or qlora:
+        usual |= {"lora.rank": 16, "lora.alpha": 32, "lora.targets": "all-linear"}
+    if qlora:
+        usual |= {"lora.base": "nf4", "lora.double_quant": True}
+    given = {_key(name) for name in keys}
+    return keys | {key: value for key, value in usual.items() if key not in given}
+
+
 class _Options(TypedDict, total=False):
     model: Path | None
     run_file: Path | None
@@ -75,9 +88,11 @@ def _request(options: _Options, keys: dict[str, Value]) -> _core.Request:
     estimator = options.get("estimator", "")
     request.estimators = estimator if isinstance(estimator, str) else ",".join(estimator)
     request.device, request.backend = options.get("device", ""), options.get("backend", "")
-    request.budget, request.host_budget = options.get("budget", ""), options.get("host_budget", "")
+    # A number lacks its unit, which the reader of sizes says.
+    request.budget, request.host_budget = str(options.get("budget", "")), str(options.get("host_budget", ""))
     request.framework, request.safe = options.get("framework", ""), options.get("safe", False)
-    request.settings = [f"{_key(name)}={_toml(value)}" for name, value in keys.items() if value is not None]
+    settings = _with_adapters(keys).items()
+    request.settings = [f"{_key(name)}={_toml(value)}" for name, value in settings if value is not None]
     return request
 
 
@@ -118,7 +133,7 @@ def plan(
     estimator: names of estimators; "auto", "all". framework: whose training step is planned. safe: judge by upper
     bounds. limits: also find the largest batch and the longest sequence. keys: keys of the run file, as
     "train.micro_batch" (in **{...}), train_micro_batch, or micro_batch where only one key ends so; they win over the
-    run file.
+    run file. lora=True and qlora=True: adapters of rank 16, as --lora and --qlora.
 
     Errors: UsageError for a wrong argument or file; PluginError if an estimator fails, EstimatorError if it is a
     function of this process. A run that does not fit is no error: Report.fits.

@@ -24,6 +24,15 @@ def test_plan_is_what_the_program_prints(program):
     assert "total on device" in str(report)
 
 
+def test_adapters_are_those_of_the_program(program):
+    for name in ("lora", "qlora"):
+        expected = json.loads(program("plan", *OPTIONS, "--json", f"--{name}"))
+        assert trainhost.plan(**RUN, **{name: True}).json == expected
+    rank = trainhost.plan(**RUN, lora=True, lora_rank=8)
+    assert rank.model.parameters.trainable * 2 == trainhost.plan(**RUN, lora=True).model.parameters.trainable
+    assert trainhost.plan(**RUN, lora=False).json == trainhost.plan(**RUN).json
+
+
 def test_a_run_that_does_not_fit_is_no_error():
     report = trainhost.plan(model="llama-3-8b", budget="12GiB", host_budget="8GiB", limits=True)
     assert not report.fits and report.verdict == "does_not_fit" and report.estimate.too_much
@@ -71,6 +80,7 @@ def test_frames():
         ({"devise": "h100-80gb"}, "unknown key 'devise'; did you mean 'device'?"),
         ({"xyzzy": 2}, "unknown key 'xyzzy'"),
         ({"**": 0, "train.micro_bach": 2}, "did you mean 'train.micro_batch'"),
+        ({"budget": 24}, "memory.budget = 24: a size needs a unit"),
         ({"seq_len": -1}, "data.seq_len = -1: expected a whole number from 1"),
         ({"path": "x"}, "path is the end of several keys: model.path, plugins.path (write model_path or plugins_path)"),
         ({"estimator": "lama"}, "no estimator 'lama'; did you mean 'llama'"),
