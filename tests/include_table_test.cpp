@@ -63,7 +63,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"plugins/cpu",
      {"trainhost/", "core/base/", "core/process/", "core/model/", "core/step/", "core/placement/",
       "core/abi/", "core/executor/", "plugins/common/"}},
-    {"plugins/mpi", {"trainhost/", "core/base/", "core/abi/", "plugins/common/"}},
+    {"plugins/mpi", {"trainhost/", "core/base/", "core/process/", "core/abi/", "plugins/common/"}},
     {"plugins/nccl",
      {"trainhost/", "core/base/", "core/abi/", "plugins/common/", "plugins/cuda/common/",
       "plugins/cuda/front_end/"}},

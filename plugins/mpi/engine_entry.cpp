@@ -22,13 +22,14 @@ th_status create(std::uint64_t timeout_ms, th_launch* launch, th_communicator_in
     Dl_info libmpi{};
     if (dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &libmpi) && libmpi.dli_fname)
       dlopen(libmpi.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    auto ranks = std::make_unique<Ranks>(timeout_ms, launch->rank, launch->local_ranks);
+    auto ranks = std::make_unique<Ranks>(timeout_ms, launch->rank);
     if (ranks->ranks() != launch->ranks)
       throw abi::StatusError(TH_E_UNAVAILABLE,
                              std::string(launch->launcher) + " has started " + std::to_string(launch->ranks) +
                                  " processes, but " + library_name() + " connects " +
                                  std::to_string(ranks->ranks()),
-                             "start it with the mpirun of " + library_name());
+                             (std::string(launch->launcher) == "srun" ? "srun --mpi=pmix, or " : "") +
+                                 ("start it with the mpirun of " + library_name()));
     launch->rank = ranks->rank(), launch->local_rank = ranks->local_rank(),
     launch->local_ranks = ranks->local_ranks();
     *instance = Calls::instance(ranks.release());

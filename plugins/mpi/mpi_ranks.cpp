@@ -63,13 +63,11 @@ std::string library_name() {
   return all.substr(0, all.find('\n'));
 }
 
-Ranks::Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank, std::uint32_t started_here)
+Ranks::Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank)
     : timeout_ms_(timeout_ms), launched_rank_(launched_rank) {
   worker_ = std::thread([this] { work(); });
   std::unique_lock lock(mutex_);
-  StartedProcesses started(started_here);
-  wait_or_end_process(lock, left_connect_, "MPI_Init_thread", kForWorker,
-                      [&] { return started.has_lost_one(); });
+  wait_or_end_process(lock, left_connect_, "MPI_Init_thread");
   if (failure_.empty()) return;
   ends_ = true;
   lock.unlock();
@@ -88,9 +86,7 @@ Ranks::~Ranks() {
     started_.notify_one();
     wait_for_worker(lock, [this] { return left_queue_; });
     if (!failed) why = failure_;
-    if (why.empty())
-      wait_or_end_process(lock, ended_, "MPI_Finalize", kForFinalize,
-                          [this] { return local_.ended().has_value(); });
+    if (why.empty()) wait_or_end_process(lock, ended_, "MPI_Finalize");
   }
   if (!why.empty()) {  // a rank has not come to the end of the job
     if (launched_rank_ > 0) std::this_thread::sleep_for(kTurn);
@@ -100,20 +96,16 @@ Ranks::~Ranks() {
 }
 
 /// Waits for the worker inside a call of MPI that other processes have to make too, and that nothing can end
-/// but the process. The launcher then ends the others. lost_one: whether a process of this machine has ended,
-/// on which the call may wait without end; in MPI_Finalize() it may have been ready before this one.
-void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in,
-                                std::chrono::milliseconds patience, const std::function<bool()>& lost_one) {
+/// but the process. The launcher then ends the others. One that has ended before MPI_Init_thread() is noticed
+/// by the host; in MPI_Finalize() it may have been ready before this one.
+void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in) {
   const auto begin = Clock::now();
   const auto turn = launched_rank_ > 0 ? kTurn : std::chrono::milliseconds{0};
   auto lost = Clock::time_point::max();
   while (!finished_.wait_for(lock, kLook, [&] { return done; })) {
     const auto now = Clock::now();
-    if (!lost_one())  // a list of processes may lack one for a moment
-      lost = Clock::time_point::max();
-    else if (lost == Clock::time_point::max())
-      lost = now;
-    if (lost != Clock::time_point::max() && now - lost > patience + turn)
+    if (connected_ && lost == Clock::time_point::max() && local_.ended()) lost = now;
+    if (lost != Clock::time_point::max() && now - lost > kForFinalize + turn)
       print_and_exit(std::string("another rank of this machine has ended, and ") + in + " does not");
     if (timeout_ms_ > 0 && now - begin > std::chrono::milliseconds(timeout_ms_) + turn)
       print_and_exit("waited " + std::to_string(timeout_ms_ / 1000) + " s in " + in +
@@ -139,10 +131,10 @@ void Ranks::wait_for_worker(std::unique_lock<std::mutex>& lock, const std::funct
 
 /// A message about a rank of this machine that has ended; "" if there is none.
 std::string Ranks::ended_rank() const {
-  const std::optional<Process> p = local_.ended();
+  const std::optional<RankProcess> p = local_.ended();
   if (!p) return {};
-  return "rank " + std::to_string(p->rank) + " on this machine has ended (process " + std::to_string(p->id) +
-         ")";
+  return "rank " + std::to_string(p->rank) + " on this machine has ended (process " +
+         std::to_string(p->process.id) + ")";
 }
 
 void Ranks::print_and_exit(const std::string& why) {
@@ -169,8 +161,8 @@ void Ranks::connect() {
   MPI_Comm local = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local);
   MPI_Comm_rank(local, &local_rank), MPI_Comm_size(local, &local_ranks);
-  Process own = own_process(static_cast<std::uint32_t>(rank));
-  std::vector<Process> processes(static_cast<std::size_t>(local_ranks));
+  RankProcess own{static_cast<std::uint32_t>(rank), own_process()};
+  std::vector<RankProcess> processes(static_cast<std::size_t>(local_ranks));
   MPI_Allgather(&own, sizeof own, MPI_BYTE, processes.data(), sizeof own, MPI_BYTE, local);
   local_.set(own.rank, processes);
   MPI_Comm_free(&local);

@@ -26,10 +26,9 @@ std::string library_name();
 class Ranks {
  public:
   /// Connects the processes. timeout_ms: 0 = waits for other ranks without end. launched_rank: the number of
-  /// this process according to its launcher, started_here: how many it has started on this machine, 0 if it
-  /// does not say. Throws abi::StatusError (TH_E_UNAVAILABLE). Ends the process if the others do not come in
-  /// time, or if one of this machine has ended: MPI_Init_thread() cannot be left.
-  Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank, std::uint32_t started_here);
+  /// this process according to its launcher. Throws abi::StatusError (TH_E_UNAVAILABLE). Ends the process if
+  /// the others do not come in time: MPI_Init_thread() cannot be left.
+  Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank);
   ~Ranks();  // all ranks together, unless an operation failed; ends the process if they do not come in time
   Ranks(const Ranks&) = delete;
 
@@ -64,8 +63,7 @@ class Ranks {
   void send_question(std::uint32_t to, const Question& q);
   std::vector<bool> answer_questions(std::uint64_t number);
   std::vector<bool> ranks_that_wait();
-  void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in,
-                           std::chrono::milliseconds patience, const std::function<bool()>& lost_one);
+  void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in);
   void wait_for_worker(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
   std::string ended_rank() const;
   [[noreturn]] void print_and_exit(const std::string& why);

@@ -139,6 +139,7 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
                        std::unique_ptr<plugin::Communicator>& ranks) {
   if (!a.find_lr.empty()) reject_options_beside_find_lr(a);
   const std::optional<LaunchedProcess> launched = launched_process();
+  std::unique_ptr<LaunchWatch> launch = watch_launch();
   if (launched && launched->rank > 0) a.common.quiet = true;
   std::vector<runfile::Override> more;
   if (!a.steps.empty()) more.push_back({"train.steps", a.steps, "--steps"});
@@ -174,8 +175,10 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
     } catch (const Error&) {  // this process reports its failure alone
       std::rethrow_exception(mistake);
     }
+    launch.reset();
     end_together(*ranks, e);
   }
+  launch.reset();
   training::TrainOptions options;
   options.resume = a.resume.empty()     ? training::Resume::kNo
                    : a.resume == "auto" ? training::Resume::kAuto

@@ -85,6 +85,13 @@ std::optional<LaunchedProcess> launched_process() {
   return found ? std::optional(found->first) : std::nullopt;
 }
 
+std::unique_ptr<LaunchWatch> watch_launch() {
+  const auto found = process_and_variable();
+  if (!found) return nullptr;
+  const LaunchedProcess& p = found->first;
+  return std::make_unique<LaunchWatch>(found->second, p.rank, p.local_ranks == p.ranks);
+}
+
 std::string name_of_process() {
   const LaunchedProcess p = launched_process().value_or(LaunchedProcess{});
   return fmt::format("rank {} of {} on {}, process {}", p.rank, p.ranks, host_name(), ::getpid());
@@ -136,7 +143,8 @@ std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c,
   try {
     ranks = communicator.connect(timeout_ms);
   } catch (const plugin::PluginError& e) {
-    if (id != "nccl") throw;
+    if (id != "nccl" && e.status() != "unavailable") throw;
+    if (id != "nccl") throw ConnectionFailure(usage_error(e.message_with_plugin(), e.hint()), false);
     if (!by_torchrun || e.status() != "unavailable")
       throw ConnectionFailure(usage_error(e.what(), e.hint()), e.status() == "cancelled");
     throw ConnectionFailure(

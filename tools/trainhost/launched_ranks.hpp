@@ -10,6 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/plugin/communicator.hpp"
 #include "core/plugin/registry.hpp"
+#include "core/process/launch_watch.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::cli {
@@ -34,6 +35,9 @@ class ConnectionFailure : public Error {
 /// From the environment. Nullopt for a process that was started alone. Throws usage_error for numbers that
 /// contradict each other.
 std::optional<LaunchedProcess> launched_process();
+
+/// Until the processes are connected: reports one that ends. Null for a process that was started alone.
+std::unique_ptr<LaunchWatch> watch_launch();
 
 /// "rank 3 of 4 on host-a, process 1234".
 std::string name_of_process();

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -395,6 +396,30 @@ BOOST_AUTO_TEST_CASE(all_mistakes_of_a_run_file_are_reported_by_the_first_proces
   BOOST_TEST(count(r.err, "trainhost: ") == 3u, r.err);
 }
 
+BOOST_AUTO_TEST_CASE(an_mpi_without_threads_is_refused) {
+  const TemporaryDirectory tmp;
+  RunOptions o = under_mpirun(2);
+  o.launcher.insert(o.launcher.end(), {"env", "ASAN_OPTIONS=verify_asan_link_order=0",
+                                       "LD_PRELOAD=" TRAINHOST_BINARY_DIR "/tests/mpi_without_threads.so"});
+  const Outcome r = run_program(small_run(tmp / "run", 2), o);
+  BOOST_TEST(r.code == 2, r.err);
+  BOOST_TEST(has(r.err, "was built without support for threads"), r.err);
+  BOOST_TEST(r.seconds < 20);
+}
+
+// Without PMI, srun starts processes that MPI does not connect.
+BOOST_AUTO_TEST_CASE(processes_that_their_launcher_does_not_connect_are_refused) {
+  const TemporaryDirectory tmp;
+  for (const char* rank : {"0", "1"}) {
+    RunOptions o;
+    o.environment = {{"SLURM_PROCID", rank}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_LOCALID", rank}};
+    const Outcome r = run_program(small_run(tmp / "run", 2), o);
+    BOOST_TEST(r.code == 2, r.err);
+    BOOST_TEST(has(r.err, "srun has started 2 processes, but "), r.err);
+    BOOST_TEST(has(r.err, " connects 1 (srun --mpi=pmix, or start it with the mpirun of "), r.err);
+  }
+}
+
 // NCCL connects processes of torchrun: tests/tools/gpu/emulated_ranks_test.cpp.
 BOOST_AUTO_TEST_CASE(processes_of_torchrun_without_a_gpu_are_told_to_use_mpirun) {
   const TemporaryDirectory tmp;
@@ -461,6 +486,27 @@ BOOST_AUTO_TEST_CASE(a_killed_process_ends_the_others_and_the_checkpoint_is_inta
   BOOST_TEST(seconds < 10);
   BOOST_TEST(has(r.err, "rank 1"), r.err);
   intact_and_gone(tmp / "run");
+}
+
+/// Rank 0 is a script, which ends while rank 1 waits for it in MPI_Init_thread().
+Outcome rank_beside(const char* script, const fs::path& dir) {
+  RunOptions o = under_mpirun(1);
+  *std::ranges::find(o.launcher, "0") = "2";  // seconds between SIGTERM and SIGKILL
+  o.launcher.insert(o.launcher.end(), {"sh", "-c", script, ":", "-n", "1"});
+  return run_program(small_run(dir, 2), o);
+}
+
+// Open MPI 4.1 then says only that "1 process returned a non-zero exit code", if it says anything.
+BOOST_AUTO_TEST_CASE(a_process_that_ends_before_the_ranks_are_connected_is_named) {
+  const TemporaryDirectory tmp;
+  for (const char* script : {"sleep 1; kill -9 $$", "sleep 1"}) {
+    const Outcome r = rank_beside(script, tmp / "run");
+    BOOST_TEST(r.code != 0, script);
+    BOOST_TEST(r.seconds < 20);
+    BOOST_TEST(has(r.err, "trainhost: rank 1 on "), r.err);
+    BOOST_TEST(has(r.err, "rank 0 on this machine has ended"), r.err);
+    BOOST_TEST(!fs::exists(tmp / "run"));
+  }
 }
 
 // Every rank keeps the whole state; still none saves it after the failure, which may have come in the middle

@@ -1,0 +1,55 @@
+// See process_id.hpp. From /proc/PID/stat: "PID (name) state ... start ...", where the name may have any
+// character.
+#include "core/process/process_id.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+namespace trainhost {
+namespace {
+
+struct ProcessStatus {
+  char state = 0;
+  std::uint64_t start = 0;
+};
+
+std::optional<ProcessStatus> status_of(std::int32_t id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::size_t end_of_name = text.rfind(')');
+  if (end_of_name == text.npos) return std::nullopt;
+  std::istringstream fields(text.substr(end_of_name + 1));
+  ProcessStatus s;
+  fields >> s.state;  // field 3; the start is field 22
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  if (!(fields >> s.start)) return std::nullopt;
+  return s;
+}
+
+}  // namespace
+
+std::optional<ProcessId> process_with(std::int32_t id) {
+  const std::optional<ProcessStatus> s = status_of(id);
+  return s ? std::optional(ProcessId{id, s->start}) : std::nullopt;
+}
+
+ProcessId own_process() {
+  const auto id = static_cast<std::int32_t>(::getpid());
+  return process_with(id).value_or(ProcessId{id});
+}
+
+bool has_ended(const ProcessId& p) {
+  if (const std::optional<ProcessStatus> s = status_of(p.id))
+    return s->start != p.start || s->state == 'Z' || s->state == 'X';
+  // /proc may also be unreadable because no descriptor is free.
+  return ::kill(p.id, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace trainhost
