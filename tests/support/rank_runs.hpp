@@ -89,8 +89,9 @@ inline RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank
 }
 
 /// A rank of the CPU trainer, with the memory that it uses. A rank of another trainer has the same functions.
-struct CpuRank : CountingHost {
-  explicit CpuRank(std::uint32_t) : CountingHost(1) {}
+template <int kThreads>
+struct CpuRankOf : CountingHost {
+  explicit CpuRankOf(std::uint32_t) : CountingHost(kThreads) {}
   static const Plugin& plugin() { return cpu_plugin(); }
   std::int32_t device_number() const { return 0; }
   std::uint64_t used() const { return peak; }
@@ -99,6 +100,7 @@ struct CpuRank : CountingHost {
   }
   bool all_freed() const { return now == 0; }
 };
+using CpuRank = CpuRankOf<1>;
 
 inline std::uint32_t ranks_of(const RankCase& c, std::uint32_t data) { return std::max(1u, data * c.tensor); }
 

@@ -136,6 +136,19 @@ BOOST_AUTO_TEST_CASE(the_same_tensor_ranks_give_the_same_bits) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(tensor_ranks_in_bf16_give_the_same_bits_with_any_number_of_threads) {
+  for (RankCase c : {tensor_case(1, 2, 2, 1), with_sequence(tensor_case(3, 2, 1, 0, Recompute::kFull))}) {
+    c.bf16 = true;
+    const RankResult one = train<CpuRankOf<1>>(c, c.ranks, 3);
+    for (const RankResult& r : {train<CpuRankOf<2>>(c, c.ranks, 3), train<CpuRankOf<3>>(c, c.ranks, 3),
+                                train<CpuRankOf<4>>(c, c.ranks, 3)}) {
+      BOOST_TEST(r.loss == one.loss);
+      BOOST_TEST(r.norm == one.norm);
+      BOOST_TEST((r.weights == one.weights));
+    }
+  }
+}
+
 // Of a run that stores bf16, which sends it too.
 BOOST_AUTO_TEST_CASE(a_tensor_rank_in_bf16_sends_half_and_evaluates_as_one_process_does) {
   RankCase c = tensor_case(0, 2, 1, 0);

@@ -100,6 +100,13 @@ BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::d
   trains_alike(one, many, of_tensor_ranks(c));
 }
 
+BOOST_DATA_TEST_CASE(twenty_steps_of_adafactor_agree_with_one_process,
+                     boost::unit_test::data::make(adafactor_cases()), c) {
+  const RankResult one = c.bf16 ? train<CudaRank>(alone(c), 0, 20) : train(alone(c), 0, 20),
+                   many = train<CudaRank>(c, c.ranks, 20);
+  trains_alike(one, many, {c.bf16 ? 3e-3 : 1e-5, 0, 0});
+}
+
 std::vector<RanksOfGolden> golden_rank_cases() {
   std::vector<RanksOfGolden> all;
   for (const char* n : {"mha", "gqa-tied"}) {
