@@ -108,6 +108,9 @@ InferenceModel::InferenceModel(const InferenceRequest& r, plugin::Registry& regi
                                : settings_.max_length && !scores ? settings_.max_length
                                                                  : r.default_context;
   decode_.context = static_cast<std::uint32_t>(r.context ? wanted : std::min(wanted, spec_.max_positions));
+  if (r.longest)
+    decode_.context =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(decode_.context, r.longest(*tokenizer_)));
   decode_.sequences = r.sequences;
   decode_.rows =
       scores ? rows_of_logits(r.rows, spec_.vocab) : std::max(r.sequences, std::min(r.rows, decode_.context));

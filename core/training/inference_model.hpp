@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,8 +33,10 @@ struct InferenceRequest {
   /// at most those that the model is designed for.
   std::uint32_t context = 0;
   std::uint32_t default_context = 1024;  // where neither the request nor the file states one
-  std::uint32_t sequences = 1;           // that are processed at the same time
-  std::uint32_t rows = 256;  // most tokens of a forward pass; kScore with a large vocabulary uses fewer
+  /// Called with the tokenizer of the model: positions that no sequence exceeds. Null: unknown.
+  std::function<std::uint64_t(const tokenizer::Tokenizer&)> longest;
+  std::uint32_t sequences = 1;  // that are processed at the same time
+  std::uint32_t rows = 256;     // most tokens of a forward pass; kScore with a large vocabulary uses fewer
 };
 
 /// Runs rows through a session, one token at a time: a decoder for trainers that have none. One sequence.

@@ -2,9 +2,11 @@
 // core/training/generate_text.cpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
@@ -52,10 +54,17 @@ Exit run(const GenerateArguments& a) {
   request.context = a.context;
   request.sequences =
       static_cast<std::uint32_t>(std::min<std::size_t>(std::max(1u, a.batch), prompts.size()));
+  std::vector<std::vector<std::int32_t>> ids;
+  request.longest = [&](const tokenizer::Tokenizer& tokenizer) {
+    std::size_t longest = 0;
+    for (const std::string& p : prompts) {
+      ids.push_back(training::prompt_ids(tokenizer, p));
+      longest = std::max(longest, ids.back().size());
+    }
+    return std::uint64_t{longest} + std::max(1u, a.sample.tokens);
+  };
   const auto registry = make_registry(a.common, nullptr, a.threads);
   training::InferenceModel model(request, *registry);
-  std::vector<std::vector<std::int32_t>> ids;
-  for (const std::string& p : prompts) ids.push_back(training::prompt_ids(model.tokenizer(), p));
   if (!a.common.quiet) report::write_message(model.memory_text());
   model.load();
   training::TextGenerator generator =

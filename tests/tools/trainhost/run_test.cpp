@@ -364,6 +364,7 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
   };
   r = run_program(command);
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, " for 3 x 24 positions"), r.err);  // the longest prompt and 20 tokens
   const std::vector<json> together = lines(r.out);
   BOOST_REQUIRE(together.size() == 4u);
   BOOST_TEST(together[0]["prompt"] == "Once");
