@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 #include <span>
 
@@ -44,6 +45,10 @@ bool is_derived(const std::string& name) { return name.ends_with(".rotary_emb.in
 /// names that other tools would give it. "" if none matches.
 std::string hint_for(const std::vector<std::string>& missing, const std::set<std::string>& extra) {
   if (missing.empty()) return {};
+  if (std::ranges::any_of(extra, [](const std::string& n) { return n.ends_with(".qweight"); }))
+    return "the weights are quantized by GPTQ or AWQ (.qweight): use the model that they were made from, "
+           "which "
+           "`trainhost finetune --qlora` quantizes itself";
   auto present_as = [&](auto rename) { return !extra.empty() && extra.contains(rename(missing.front())); };
   if (present_as([](const std::string& n) { return n.starts_with("model.") ? n.substr(6) : n; }))
     return "the names in the file lack the prefix 'model.'";

@@ -14,6 +14,12 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;  // some have thousands of added tokens
 
+std::string built_in_names() {
+  std::string all;
+  for (const std::string& n : records::chat_template_names()) all += (all.empty() ? "" : ", ") + n;
+  return all;
+}
+
 std::string text_of_token(const JsonValue& config, const char* key) {
   const JsonValue* v = config.find(key);
   if (!v) return "";
@@ -21,11 +27,19 @@ std::string text_of_token(const JsonValue& config, const char* key) {
 }
 
 /// "chat_template" is a text, or a list of named ones, of which the default one is used. "" if there is none.
-std::string jinja_in(const JsonValue& config) {
+/// Throws if the list has no default one.
+std::string jinja_in(const JsonValue& config, const fs::path& file) {
   const JsonValue* v = config.find("chat_template");
   if (!v) return "";
-  for (const JsonValue& named : v->elements)
+  std::string names;
+  for (const JsonValue& named : v->elements) {
     if (named.text_of("name") == "default") return std::string(named.text_of("template"));
+    names += (names.empty() ? "" : ", ") + in_quotes(std::string(named.text_of("name")));
+  }
+  if (!names.empty())
+    throw usage_error(
+        "chat_template of " + in_quotes(file) + " is a list without the name 'default': it has " + names,
+        "set data.chat_template, or --chat-template, to one of " + built_in_names());
   return v->string;
 }
 
@@ -44,18 +58,12 @@ std::optional<records::ChatTemplate> template_in(const fs::path& folder) {
       throw usage_error(e.what(), "", JsonPositions(text, config_file.string()).where(e.at));
     }
   }
-  fs::path from = config_file;
-  std::string jinja = jinja_in(config);
-  if (fs::is_regular_file(jinja_file, ec)) jinja = read_whole(jinja_file, kMaxConfigBytes), from = jinja_file;
+  const bool in_file = fs::is_regular_file(jinja_file, ec);
+  const fs::path& from = in_file ? jinja_file : config_file;
+  const std::string jinja = in_file ? read_whole(jinja_file, kMaxConfigBytes) : jinja_in(config, config_file);
   if (jinja.empty()) return std::nullopt;
   return records::recognize_template(jinja, text_of_token(config, "bos_token"),
                                      text_of_token(config, "eos_token"), from.string());
-}
-
-std::string built_in_names() {
-  std::string all;
-  for (const std::string& n : records::chat_template_names()) all += (all.empty() ? "" : ", ") + n;
-  return all;
 }
 
 /// Refuses a file whose first bytes say that it is compressed, an archive or UTF-16: its text would be listed

@@ -93,13 +93,10 @@ void add_finetune(Parser& p) {
          "The same on weights that are quantized to 4 bits while they are loaded: a quarter of the memory "
          "of bf16.")
       ->excludes(lora);
-  CLI::Option* dora =
-      app->add_flag("--dora", a->dora,
-                    "Train such adapters and the magnitude of each row of the adapted matrices (DoRA); with "
-                    "--qlora on the quantized weights.");
-  add_text(*app, "--adapter", a->adapter, "DIR", "Train the adapter in this PEFT folder further.")
-      ->excludes(lora)
-      ->excludes(dora);
+  app->add_flag("--dora", a->dora,
+                "Train such adapters and the magnitude of each row of the adapted matrices (DoRA); with "
+                "--qlora on the quantized weights.");
+  add_text(*app, "--adapter", a->adapter, "DIR", "Train the adapter in this PEFT folder further.");
   add_set(*app, a->common.settings);
   add_common(*app, a->common, kBackend | kPlugins);
   add_training_options(app, a);

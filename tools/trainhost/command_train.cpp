@@ -225,6 +225,13 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
 
 /// As settings before those of the command line, which therefore win.
 Exit run(const FinetuneArguments& a) {
+  if (!a.adapter.empty() && (a.lora || a.dora)) {
+    const char* option = a.lora ? "--lora" : "--dora";
+    throw usage_error(fmt::format("--adapter cannot be combined with {}, which creates an adapter", option),
+                      fmt::format("leave out {}: the adapter's own rank and targets are in its "
+                                  "adapter_config.json",
+                                  option));
+  }
   TrainArguments t = a;
   std::vector<runfile::Override>& settings = t.common.implied;
   settings = {{"model.path", json_string(a.folder), "MODEL"}};

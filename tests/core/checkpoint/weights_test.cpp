@@ -267,6 +267,14 @@ BOOST_AUTO_TEST_CASE(rule_19_each_missing_extra_or_reshaped_tensor_is_reported) 
   }
 }
 
+// Older folders of GPTQ have no quantization_config, by which config.json would be refused.
+BOOST_AUTO_TEST_CASE(rule_19_matrices_of_gptq_are_recognised) {
+  put(file, file_of<float>("F32", {{"q_proj.qweight", {1, 2}}, {"q_proj.scales", {1}}}));
+  BOOST_TEST(
+      says(message_of([&] { WeightSource(file).require({info("q_proj.weight", 4)}, false); }),
+           "the weights are quantized by GPTQ or AWQ (.qweight): use the model that they were made from"));
+}
+
 BOOST_AUTO_TEST_CASE(rule_19_a_long_list_is_shortened_but_counted_completely) {
   put(file, file_of<float>("F32", {{"a", {1}}}));
   std::vector<TensorInfo> wanted{info("a", 1)};

@@ -186,6 +186,15 @@ BOOST_AUTO_TEST_CASE(a_tokenizer_that_does_not_belong_to_the_model_is_refused) {
   refused_model(
       [](const fs::path& f) { write_file(f / "tokenizer_config.json", R"({"chat_template": "{{ x }}"})"); },
       {"tokenizer_config.json' is not one of the built-in ones"});
+  refused_model(
+      [](const fs::path& f) {
+        write_file(
+            f / "tokenizer_config.json",
+            R"({"chat_template": [{"name": "tool_use", "template": "a"}, {"name": "rag", "template": "b"}]})");
+      },
+      {"chat_template of '",
+       "tokenizer_config.json' is a list without the name 'default': it has 'tool_use', 'rag'",
+       "set data.chat_template"});
 }
 
 BOOST_AUTO_TEST_CASE(signs_of_another_tokenizer_are_reported) {

@@ -113,6 +113,9 @@ BOOST_DATA_TEST_CASE(adapters_of_a_model_folder_are_a_peft_folder,
              read_file(tmp / "out/adapter/adapter_model.safetensors"));
   const Outcome both = run_program(arguments(model, text, tmp / "both", {kind, "--adapter", "x"}));
   BOOST_TEST(both.code == 2);
+  BOOST_TEST(both.err.find(std::string("--adapter cannot be combined with ") + kind +
+                           ", which creates an adapter (leave out") != both.err.npos,
+             both.err);
 
   // generate folds it into the weights that its config names, and merge writes the same model.
   const auto generated = [](const fs::path& dir) {
