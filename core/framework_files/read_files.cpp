@@ -148,41 +148,15 @@ class Finish {
     const Given *preset = job_.find("model.preset"), *config = job_.find("model.config");
     const ModelSpec* named = preset ? runfile::find_preset(preset->value) : nullptr;
     if (named) return *named;
-    if (config && config->value.starts_with('{')) {  // of Megatron-LM; its vocabulary is a key of its own
-      const Given* vocabulary = job_.find("model.vocab_size");
-      std::string text = config->value;
-      if (vocabulary) text.insert(1, fmt::format("\"vocab_size\": {}, ", count_of(*vocabulary)));
-      return runfile::parse_model_config(text, "", true);
-    }
     std::error_code ec;
     if (!config || !fs::is_regular_file(config->value, ec)) return std::nullopt;
     return runfile::read_model_config(config->value, true);
   }
 
-  /// Experts with fewer tensor-parallel ranks than the run: ranks of a tensor-parallel group are among the
-  /// expert-parallel ones. Their weights and state are planned as those of fewer expert-parallel ranks whose
-  /// experts are divided over all tensor-parallel ranks: the same bytes, with more for the inputs of experts.
+  /// The tensor-parallel ranks of the experts, where they are not those of the run.
   void experts() {
-    const Given *own = job_.find(kExpertTensor), *tensor = job_.find("parallel.tensor");
-    const std::uint64_t each = own ? count_of(*own) : 1, of_run = number("parallel.tensor", 1),
-                        ranks = checked_mul(number("parallel.expert", 1), each);
-    if (!own || each == of_run || job_.options.contains("parallel.expert")) return;
-    const std::optional<ModelSpec> model = known_model();
-    if (!model || !model::known_family(model->family) || !model::from_model(*model).has_experts()) return;
-    if (ranks % of_run)
-      throw usage_error(
-          fmt::format("an expert has {} of the {} tensor-parallel ranks ({}), and there are {} "
-                      "expert-parallel ranks: such a run is described where {} divides their product",
-                      each, of_run, own->key, ranks / each, of_run),
-          fmt::format("use expert parallelism over a multiple of {}, or an expert tensor parallelism of {}",
-                      of_run, of_run),
-          own->where.line ? own->where
-          : tensor        ? tensor->where
-                          : Where{});
-    const Given* given = job_.find("parallel.expert");
-    const Given from = given ? *given : *own;
-    job_.erase("parallel.expert");
-    job_.set_default("parallel.expert", std::to_string(ranks / of_run), from);
+    if (const Given* own = job_.find(kExpertTensor); own && count_of(*own) != number("parallel.tensor", 1))
+      job_.set_default("plan.expert_tensor", own->value, *own);
   }
 
   /// transformers 5 keeps the experts of a layer in two parameters, which are no linear layers. Where no MLP

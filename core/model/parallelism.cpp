@@ -85,6 +85,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {memory.activations_in != Tier::kDevice, "plan.offload_activations", target(memory.activations_in)},
       {memory.gap_permille != 200, "plan.allocator_margin", std::to_string(memory.gap_permille / 1000.0)},
       {memory.prefill_chunk != 0, "plan.prefill_chunk", n(memory.prefill_chunk)},
+      {r.parallel.expert_tensor != 0, "plan.expert_tensor", n(r.parallel.expert_tensor)},
       {r.parallel.first_stage_layers != 0, "plan.first_stage_layers", n(r.parallel.first_stage_layers)},
       {r.parallel.last_stage_layers != 0, "plan.last_stage_layers", n(r.parallel.last_stage_layers)},
       // Adapters are trained over weights in the type of the run or (RunMode::kQlora) in NF4.

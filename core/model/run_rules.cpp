@@ -132,13 +132,25 @@ std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::strin
         {"parallel.interleave",
          "parallel.interleave = " + n(r.parallel.virtual_stages) + " needs parallel.pipeline > 1; it is 1",
          ""});
-  // Expert parallelism divides the ranks that have the same weights: the data and context ranks.
-  const std::uint64_t sharing = std::uint64_t{r.parallel.data} * r.parallel.context;
-  if (sharing % r.parallel.expert && decided("parallel.expert", "parallel.data", "parallel.context"))
+  // Expert parallelism divides the ranks that have the same weights: the data and context ranks. Experts with
+  // tensor parallelism of their own are divided over the tensor ranks too.
+  const std::uint64_t own = r.parallel.expert_tensor;
+  const bool known = decided("parallel.data", "parallel.context") && (own == 0 || decided("parallel.tensor"));
+  const std::uint64_t sharing =
+      std::uint64_t{r.parallel.data} * r.parallel.context * (own != 0 ? r.parallel.tensor : 1);
+  const std::uint64_t groups = own != 0 ? sharing / own : sharing;
+  if (known && own != 0 && sharing % own)
+    out.push_back({"plan.expert_tensor",
+                   "plan.expert_tensor = " + n(own) + " does not divide " + n(sharing) +
+                       " data x context x tensor ranks; " + nearest_divisors(own, sharing),
+                   ""});
+  else if (known && groups % r.parallel.expert && decided("parallel.expert"))
     out.push_back({"parallel.expert",
-                   "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
-                       " data x context ranks; " + nearest_divisors(r.parallel.expert, sharing),
-                   sharing < r.parallel.expert ? "or give more ranks: --devices=N, or parallel.data" : ""});
+                   "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(groups) +
+                       (own != 0 ? " data x context x tensor ranks / plan.expert_tensor; "
+                                 : " data x context ranks; ") +
+                       nearest_divisors(r.parallel.expert, groups),
+                   groups < r.parallel.expert ? "or give more ranks: --devices=N, or parallel.data" : ""});
   // Every context rank has an equal part of each sequence (docs/memory-model.md).
   if (r.seq_len % r.parallel.context && decided("parallel.context"))
     out.push_back({"parallel.context",

@@ -32,8 +32,8 @@ struct Activation {
 
 struct Cut {
   Tokens tokens;
-  std::uint64_t H = 0, tp = 1;
-  std::uint32_t size = 4;  // bytes per element of the compute type
+  std::uint64_t H = 0, tp = 1, etp = 1;  // etp: TP ranks of each expert
+  std::uint32_t size = 4;                // bytes per element of the compute type
   bool materialised = false;
   // Bits of Target: matrices whose input is kept, because they or their adapters are trained.
   std::uint32_t needed = ~0u;
@@ -43,6 +43,11 @@ struct Cut {
       0;  // of the layer on this rank, whose weights a product makes and keeps
   bool needs(std::uint32_t targets) const { return needed & targets; }
   bool full() const { return needed == ~0u; }  // all weights are trained
+  /// Rows of the experts of this rank. Assumes balanced experts: the TP ranks of an expert have its rows
+  /// together, so a rank receives `active` times the tokens of these ranks.
+  Size routed(Size active) const {
+    return etp == tp ? tokens.whole * active : share(tokens.whole * active * etp, tp);
+  }
 };
 inline constexpr std::uint32_t kReadAttentionNorm = 1u << kQ | 1u << kK | 1u << kV,
                                kReadMlpNorm = 1u << kGate | 1u << kUp, kReadProduct = 1u << kDown;
@@ -120,12 +125,13 @@ void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
   if (l.norms >= 4) f(Activation{"norm after attention, input", t.part, c.H, c.size, kLighter});
 }
 
-/// One MLP for `tokens` tokens. product: the input of the down projection, activation(gate) * up.
+/// One MLP for `tokens` tokens on one of tp ranks. product: the input of the down projection,
+/// activation(gate) * up.
 template <class F>
-void mlp_activations(const model::Mlp& m, const Cut& c, Size tokens, const char* gate, const char* product,
-                     F&& f) {
+void mlp_activations(const model::Mlp& m, const Cut& c, std::uint64_t tp, Size tokens, const char* gate,
+                     const char* product, F&& f) {
   if (!m.width) return;
-  const std::uint64_t width = up(m.width, c.tp);
+  const std::uint64_t width = up(m.width, tp);
   f(Activation{gate, tokens, Size(width) * (m.gated ? 2 : 1), c.size, kLight});
   if (c.needs(kReadProduct)) f(Activation{product, tokens, width, c.size, kAll});
 }
@@ -164,10 +170,9 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
     f(Activation{"MLP norm, statistics", t.part, stats, 4, kLighter});
     if (c.needs(kReadMlpNorm)) f(Activation{"MLP norm, output", t.part, c.H, c.size, kAll});
   }
-  mlp_activations(l.mlp, c, t.whole, l.mlp.gated ? "gate and up" : "up", "activation product", f);
+  mlp_activations(l.mlp, c, c.tp, t.whole, l.mlp.gated ? "gate and up" : "up", "activation product", f);
   if (const model::Experts& e = l.experts; e.count) {
-    // Assumes balanced experts: each rank receives `active` times its own number of tokens.
-    const Size routed = t.whole * e.active;
+    const Size routed = c.routed(e.active);
     const std::uint64_t into = e.latent ? e.latent : c.H;
     if (e.latent && c.full()) {
       f(Activation{"experts' latent input", t.part, e.latent, c.size, kLighter});
@@ -176,12 +181,12 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
     // Parameters that are dequantized when they are read: a product keeps the result, not the packed bytes.
     if (c.dequantized_experts)
       f(Activation{"experts, dequantized weights", c.dequantized_experts,
-                   Size(up(e.each.width, c.tp)) * into * e.each.matrices(), c.size, kLighter});
+                   Size(up(e.each.width, c.etp)) * into * e.each.matrices(), c.size, kLighter});
     f(Activation{"router scores and probabilities", t.part, Size(e.count) * 2, 4, kLighter});
     if (c.needs(kReadMlpNorm)) f(Activation{"tokens sent to experts", routed, into, c.size, kLighter});
-    mlp_activations(e.each, c, routed, "experts' gate and up", "experts' product", f);
+    mlp_activations(e.each, c, c.etp, routed, "experts' gate and up", "experts' product", f);
     f(Activation{"experts' output", routed, into, c.size, kLight});
-    mlp_activations(e.shared, c, t.whole, "shared expert's gate and up", "shared expert's product", f);
+    mlp_activations(e.shared, c, c.tp, t.whole, "shared expert's gate and up", "shared expert's product", f);
   }
   if (l.norms >= 4) f(Activation{"norm after the MLP, input", t.part, c.H, c.size, kLighter});
   if (l.norms > 4) f(Activation{"further norms, inputs", t.part, Size(l.norms - 4) * c.H, c.size, kLighter});
@@ -201,8 +206,8 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
 inline Size backward_bytes(const model::Layer& l, const Cut& c) {
   const Widths w = widths(l.attention, c.tp);
   const Tokens& t = c.tokens;
-  const auto mlp = [&](const model::Mlp& m, Size tokens) {
-    return m.width ? tokens * (Size(up(m.width, c.tp)) * (m.gated ? 2 : 1)) + tokens * c.H : Size();
+  const auto mlp = [&](const model::Mlp& m, Size tokens, std::uint64_t tp) {
+    return m.width ? tokens * (Size(up(m.width, tp)) * (m.gated ? 2 : 1)) + tokens * c.H : Size();
   };
   Size inside = t.whole * (Size(w.q) * (l.attention.gated ? 2 : 1) + w.k + w.v + w.out);
   if (const model::LinearAttention& a = l.linear; a.value_heads) {
@@ -213,10 +218,10 @@ inline Size backward_bytes(const model::Layer& l, const Cut& c) {
     inside = std::max(inside, t.whole * (Size(x.convolution()) * 2 + Size(x.values) * 2) + states);
   }
   if (c.materialised) inside += t.whole * (Size(w.heads) * t.keys);
-  inside = std::max(inside, mlp(l.mlp, t.whole));
+  inside = std::max(inside, mlp(l.mlp, t.whole, c.tp));
   if (l.experts.count)
-    inside =
-        std::max(inside, mlp(l.experts.each, t.whole * l.experts.active) + mlp(l.experts.shared, t.whole));
+    inside = std::max(inside, mlp(l.experts.each, c.routed(l.experts.active), c.etp) +
+                                  mlp(l.experts.shared, t.whole, c.tp));
   return inside * c.size;
 }
 

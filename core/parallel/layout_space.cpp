@@ -43,7 +43,16 @@ RunSpec on_tensor_ranks(const RunSpec& base, std::uint32_t tensor) {
   apply(r, MicroBatchSettings{.tensor = tensor});
   apply(r, PipelineSettings{});
   apply(r, StateSettings{});
+  r.parallel.data = std::max(1u, r.parallel.expert_tensor);  // whose ranks may be data ranks
   return r;
+}
+
+/// Ranks over which experts are divided, besides the TP ranks of each: those with the same dense weights, or,
+/// with expert_tensor, with any. 0 if the TP ranks of the experts do not divide them.
+std::uint64_t expert_groups(const Parallelism& given, std::uint64_t same, std::uint32_t tensor) {
+  const std::uint64_t own = given.expert_tensor;
+  if (own == 0) return same;
+  return same * tensor % own ? 0 : same * tensor / own;
 }
 
 /// Whether validate() accepts this number of TP ranks.
@@ -88,7 +97,9 @@ std::vector<MicroBatchSettings> micro_batch_settings(const model::Architecture& 
       if (S % c) continue;
       // Expert ranks are taken from the data and context ranks, so their number is limited by what tensor
       // leaves.
-      for (const std::uint32_t e : dividing(space.axes.expert, a.has_experts() ? space.devices / t : 1)) {
+      const std::uint64_t groups = expert_groups(space.base.parallel, space.devices / t, t);
+      if (groups == 0) continue;
+      for (const std::uint32_t e : dividing(space.axes.expert, a.has_experts() ? groups : 1)) {
         if (!experts_divide(a, e)) continue;
         for (const std::uint32_t b : dividing(space.axes.micro_batch, space.global_batch)) {
           if (b * S > INT32_MAX) continue;  // limit of the run file
@@ -120,8 +131,8 @@ std::vector<PipelineSettings> pipeline_settings(const model::Architecture& a, co
     const std::uint64_t local = local_batch(space, d);
     // validate()'s rule of expert against data x context; it depends on the depth, unlike the division of the
     // experts in shapes().
-    if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert)
-      continue;
+    const std::uint64_t groups = expert_groups(space.base.parallel, std::uint64_t{d} * s.context, s.tensor);
+    if (p > layers || local == 0 || local % s.micro_batch || groups == 0 || groups % s.expert) continue;
     const std::uint64_t accumulate = local / s.micro_batch;
     if (accumulate > UINT32_MAX) continue;
     const Parallelism& given = space.base.parallel;

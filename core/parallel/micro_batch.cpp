@@ -1,6 +1,6 @@
 // Time of one micro-batch in one layer and in the head on one rank: the part of the time model that depends
 // only on MicroBatchSettings. Terms: README.md. Symbols: T tokens of the micro-batch on a rank, H hidden, t
-// TP ranks, c CP ranks, e EP ranks, w bytes per weight or activation.
+// TP ranks, et those of an expert, c CP ranks, e EP ranks, w bytes per weight or activation.
 #include <algorithm>
 #include <cmath>
 
@@ -46,7 +46,7 @@ double recurrence_flops(const model::LinearAttention& a) {
 /// Adds `share` of layer `l` to the mean layer of `b`; the shares of all kinds of layers sum to 1.
 void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, const RunSpec& r) const {
   const double H = a_.hidden, S = r.seq_len, t = r.parallel.tensor, c = r.parallel.context,
-               e = r.parallel.expert;
+               e = r.parallel.expert, et = expert_tensor_ranks(r.parallel);
   const double T = double(r.micro_batch) * S / c, spread = r.parallel.sequence ? t : 1;
   const double q = double(l.attention.q_width()), k = double(l.attention.k_width()),
                v = double(l.attention.v_width()), o = double(l.attention.out_width());
@@ -57,7 +57,7 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   // Products with weights. Memory traffic: weights once, activations in and out. In fp8 operands have one
   // byte, results two.
   const double active = double(model::active_layer_elements(l, a_.hidden));
-  const double held = (double(model::layer_elements(l, a_.hidden)) - pool) / t + pool / (t * e);
+  const double held = (double(model::layer_elements(l, a_.hidden)) - pool) / t + pool / (et * e);
   const double wide = double(l.mlp.token_width()) + used * double(l.experts.each.token_width()) +
                       double(l.experts.shared.token_width());
   const double convolved = double(l.linear.convolution_width()), state_in = double(l.linear.in_width()),

@@ -31,7 +31,7 @@ struct Stage {
   const LayerKinds& kinds;
   const RunSpec& r;
   Pipeline pipeline;
-  std::uint64_t index, tp, ep, every;
+  std::uint64_t index, tp, ep, etp, every;      // etp: TP ranks of each expert
   std::uint64_t data_ranks, expert_data_ranks;  // ranks with the same weights, over which ZeRO shards
   std::uint64_t vocab;                          // rows of the vocabulary on this rank
   Cut cut;
@@ -44,15 +44,16 @@ struct Stage {
         index(stage),
         tp(run.parallel.tensor),
         ep(run.parallel.expert),
+        etp(expert_tensor_ranks(run.parallel)),
         every(run.memory.recompute_every) {
     assert(stage < run.parallel.pipeline && every > 0);
     pipeline = {r.parallel.pipeline, r.parallel.virtual_stages,     r.accumulate,
                 kinds.layers(),      r.parallel.first_stage_layers, r.parallel.last_stage_layers};
     assert(pipeline.layers_suffice());
     data_ranks = std::uint64_t{r.parallel.data} * r.parallel.context;
-    expert_data_ranks = up(data_ranks, ep);
+    expert_data_ranks = up(data_ranks * tp, ep * etp);
     vocab = vocab_rows(a, tp, r.memory.vocab_multiple);
-    cut.H = a.hidden, cut.tp = tp, cut.size = size_of(r.compute);
+    cut.H = a.hidden, cut.tp = tp, cut.etp = etp, cut.size = size_of(r.compute);
     cut.materialised = r.memory.attention == AttentionMemory::kMaterialised;
     if (adapts(r))
       cut.needed = r.lora_targets, cut.rank = r.lora_rank, cut.drops_inputs = r.memory.lora_dropout > 0;
@@ -144,7 +145,7 @@ struct LayerSums {
 inline LayerSums layer_sums(const Stage& s, const model::Layer& l) {
   LayerSums sums;
   StateSums state(s.r);
-  layer_weights(l, s.a.hidden, s.tp, s.ep, state);
+  layer_weights(l, s.a.hidden, s.tp, s.ep, s.etp, state);
   sums.held = state.held();
   sums.dequantized = state.dequantized();
   layer_activations(l, s.cut_of(l), [&](const Activation& row) {

@@ -182,12 +182,10 @@ void RankBreakdown<Sink>::communication() {
            [&] { return "2 * " + text(t.whole) + " tokens * " + text(wide) + " * " + text(size) + " B"; });
   }
   if (s.ep > 1) {
-    const Size active = most_active_;
     // Even routing is assumed: each token is sent once per active expert.
-    buffer(t.whole * active * s.a.hidden * size, "tokens sent to experts", [&] {
-      return text(t.whole) + " tokens * " + text(active) + " * " + text(s.a.hidden) + " * " + text(size) +
-             " B";
-    });
+    const Size routed = s.cut.routed(most_active_);
+    buffer(routed * s.a.hidden * size, "tokens sent to experts",
+           [&] { return text(routed) + " rows * " + text(s.a.hidden) + " * " + text(size) + " B"; });
   }
 }
 
@@ -221,14 +219,17 @@ void RankBreakdown<Sink>::inference() {
                  (scales ? " + " + text(scales) + " scales * 4 B per token" : "");
         });
     linear_state(g);
-    const Size routed = layer.experts.count ? Size(layer.experts.active) : Size();
-    const auto mlp = [&](const model::Mlp& m) { return Size(up(m.width, s.tp)) * m.matrices(); };
+    const auto mlp = [](const model::Mlp& m, Size rows, std::uint64_t tp) {
+      return rows * (Size(up(m.width, tp)) * m.matrices());
+    };
     const LinearWidths x = widths(layer.linear, s.tp);
     const Size mixer = std::max(Size(w.q) * (layer.attention.gated ? 2 : 1) + w.k + w.v + w.out,
                                 Size(x.convolution()) * 2 + Size(x.values) * 2);
+    const model::Experts& e = layer.experts;
     const Size widest =
-        std::max(mixer, mlp(layer.mlp) + mlp(layer.experts.each) * routed + mlp(layer.experts.shared));
-    Size need = t.whole * (Size(s.a.hidden) * 2 + widest) * s.cut.size;
+        std::max(t.whole * mixer, mlp(layer.mlp, t.whole, s.tp) + mlp(e.shared, t.whole, s.tp) +
+                                      (e.count ? mlp(e.each, s.cut.routed(e.active), s.etp) : Size()));
+    Size need = (t.whole * (Size(s.a.hidden) * 2) + widest) * s.cut.size;
     if (s.cut.materialised) need += t.whole * (Size(w.heads) * t.keys) * s.cut.size;
     inside = std::max(inside, need);
   });

@@ -86,6 +86,7 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
   // Without any parallelism: every parameter is counted once.
   RunSpec whole = r;
   whole.parallel.tensor = whole.parallel.pipeline = whole.parallel.expert = 1;
+  whole.parallel.expert_tensor = 0;
   whole.memory.vocab_multiple = whole.parallel.virtual_stages = 1;
   StateSums state(whole);
   embedding_weights(a, a.vocab, state);
@@ -101,7 +102,7 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
   Size sum = state.held().dense.elements + state.held().saved.elements;
   for (const model::LayerRun& run : LayerKinds(a).merged()) {
     StateSums of_layer(whole);
-    layer_weights(run.layer, a.hidden, 1, 1, of_layer);
+    layer_weights(run.layer, a.hidden, 1, 1, 1, of_layer);
     sum += (of_layer.held().dense.elements + of_layer.held().expert.elements) * run.count;
   }
   return sum.value();

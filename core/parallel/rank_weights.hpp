@@ -129,9 +129,10 @@ void mlp_weights(const model::Mlp& m, std::uint64_t H, std::uint64_t tp, std::ui
   if (m.down_bias) f(Weight{H, 1, copies, Kind::kVector, kNever, expert});
 }
 
-/// Every weight of one layer on one rank.
+/// Every weight of one layer on one rank. Each expert is divided over etp ranks.
 template <class F>
-void layer_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, std::uint64_t ep, F&& f) {
+void layer_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, std::uint64_t ep,
+                   std::uint64_t etp, F&& f) {
   attention_weights(l, H, tp, f);
   linear_weights(l.linear, H, tp, f);
   mlp_weights(l.mlp, H, tp, 1, false, f);
@@ -147,7 +148,7 @@ void layer_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, std
       f(Weight{H, e.latent});
       if (e.latent_bias) f(Weight{e.latent, 1, 1, Kind::kVector}), f(Weight{H, 1, 1, Kind::kVector});
     }
-    mlp_weights(e.each, e.latent ? e.latent : H, tp, up(e.count, ep), true, f);
+    mlp_weights(e.each, e.latent ? e.latent : H, etp, up(e.count, ep), true, f);
     mlp_weights(e.shared, H, tp, 1, false, f);
     if (e.shared_gate) f(Weight{1, H, 1, Kind::kVector});
     if (e.router_scale) f(Weight{H, 1, 1, Kind::kVector});

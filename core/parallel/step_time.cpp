@@ -137,7 +137,9 @@ double all_reduce_latency(const Machine& m, double inner, double size) {
 // Every term of a rank's stage is multiplied by the number of micro-batches n.
 TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   const double t = r.parallel.tensor, p = r.parallel.pipeline, c = r.parallel.context, d = r.parallel.data;
-  const double e = r.parallel.expert, n = r.accumulate, v = r.parallel.virtual_stages;
+  const double n = r.accumulate, v = r.parallel.virtual_stages;
+  // Ranks with different parts of the experts of a layer.
+  const double e = double(r.parallel.expert) * expert_tensor_ranks(r.parallel);
   const Slowest slow = slowest_stage(b, layers_, r);
   Stage s;
   s.one = slow.pass.sum();
@@ -168,19 +170,18 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   // and a tied table once.
   const double ends = (p > 1 ? std::max(embedding_, head_) : a_.tied ? embedding_ : embedding_ + head_) / t;
   s.dense = slow.layers * dense_ / t + ends;
-  s.routed = slow.layers * experts_ / (t * e);
+  s.routed = slow.layers * experts_ / e;
   s.group = d * c;
   // Routed experts are replicated over fewer ranks; their gradients are reduced among those.
-  s.expert_group = std::max(1.0, s.group / e);
+  s.expert_group = std::max(1.0, t * s.group / e);
   // A ring pass transfers (g - 1)/g of the bytes; multiplied by the width of the element where it is used.
   s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) /
            ring_bandwidth(m_, t, s.group);
   // One message per layer, one for embedding and head; routed experts of a layer are another one.
   const double routed = s.routed > 0 ? slow.layers : 0;
-  s.ring =
-      (slow.layers + 1) * ring_latency(m_, t, s.group) + routed * ring_latency(m_, t * e, s.expert_group);
+  s.ring = (slow.layers + 1) * ring_latency(m_, t, s.group) + routed * ring_latency(m_, e, s.expert_group);
   s.reduce = (slow.layers + 1) * all_reduce_latency(m_, t, s.group) +
-             routed * all_reduce_latency(m_, t * e, s.expert_group);
+             routed * all_reduce_latency(m_, e, s.expert_group);
   return s;
 }
 

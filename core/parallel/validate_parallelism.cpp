@@ -53,8 +53,8 @@ void validate_dimensions(const model::Architecture& a) {
 }
 
 // Every kind of layer must be divisible: a rank has a part of each matrix of each of its layers.
-void tensor(const model::Architecture& a, std::uint64_t tp) {
-  if (tp == 1) return;
+void tensor(const model::Architecture& a, const RunSpec& r) {
+  const std::uint64_t tp = r.parallel.tensor;
   for (const model::LayerRun& run : a.layers) {
     const model::Layer& l = run.layer;
     divides("parallel.tensor", tp, l.attention.heads, "heads");
@@ -64,7 +64,8 @@ void tensor(const model::Architecture& a, std::uint64_t tp) {
     divides("parallel.tensor", tp, l.linear.value_heads, "heads of linear attention");
     divides("parallel.tensor", tp, l.linear.key_heads, "key heads of linear attention", true);
     divides("parallel.tensor", tp, l.mlp.width, "columns of the MLP");
-    divides("parallel.tensor", tp, l.experts.each.width, "columns of an expert");
+    divides(r.parallel.expert_tensor != 0 ? "plan.expert_tensor" : "parallel.tensor",
+            expert_tensor_ranks(r.parallel), l.experts.each.width, "columns of an expert");
     divides("parallel.tensor", tp, l.experts.shared.width, "columns of the shared expert");
   }
 }
@@ -134,7 +135,7 @@ void validate(const model::Architecture& a, const RunSpec& r) {
   positive("train.grad_accum", r.accumulate), positive("data.seq_len", r.seq_len);
   validate_dimensions(a);
   if (r.parallel.zero > 3) throw usage_error("parallel.zero = " + n(r.parallel.zero) + ": expected 0 to 3");
-  tensor(a, r.parallel.tensor);
+  tensor(a, r);
   experts(a, r);
   pipeline(a, r);
   // No key is open: all settings have values here.

@@ -97,6 +97,7 @@ runfile::RunConfig with_ranks(runfile::RunConfig c, const RankSplit& r) {
   const std::uint32_t zero = shards_over_data_ranks_only(c.run.parallel) ? c.run.parallel.zero : 3;
   c.run.parallel.tensor = r.tensor, c.run.parallel.data = r.data, c.run.parallel.pipeline = r.pipeline;
   c.run.parallel.context = c.run.parallel.expert = c.run.parallel.virtual_stages = 1;
+  c.run.parallel.expert_tensor = 0;
   const bool trains = c.run.mode != RunMode::kInference;
   c.run.parallel.sequence = trains && r.tensor > 1;
   c.run.parallel.zero = trains && r.data > 1 ? zero : 0;

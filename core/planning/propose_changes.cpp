@@ -132,7 +132,7 @@ class ChangeProposer {
     std::vector<CandidateChange> changes;
     const Parallelism& p = r_.parallel;
     for (std::uint32_t n = 2; p.tensor * n <= 8 && p.data % n == 0; n *= 2) {
-      if (c_.model.heads % (p.tensor * n) || (p.data / n) % p.expert) continue;
+      if (c_.model.heads % (p.tensor * n) || (p.data / n) % p.expert || p.expert_tensor) continue;
       Settings settings = {{"parallel.tensor", text(p.tensor * n)}};
       if (trains(r_) && !p.sequence) settings.push_back({"parallel.sequence", "true"});
       settings.push_back({"parallel.data", text(p.data / n)});

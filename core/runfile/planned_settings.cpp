@@ -45,6 +45,7 @@ constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
                                            {"plan.optimizer_paged"},
                                            {"plan.allocator"},
                                            {"plan.allocator_margin"},
+                                           {"plan.expert_tensor"},
                                            {"plan.first_stage_layers"},
                                            {"plan.last_stage_layers"},
                                            {"plan.offload_gradients"},
@@ -122,6 +123,7 @@ void set_plan(const Settings& s, RunConfig& c) {
     memory.kv_cache = DType::kBF16;
   memory.kv_page = u32(s, "plan.kv_page");
   if (s.given("plan.prefill_chunk")) memory.prefill_chunk = u32(s, "plan.prefill_chunk");
+  if (s.given("plan.expert_tensor")) r.parallel.expert_tensor = u32(s, "plan.expert_tensor");
   if (s.given("plan.first_stage_layers")) r.parallel.first_stage_layers = u32(s, "plan.first_stage_layers");
   if (s.given("plan.last_stage_layers")) r.parallel.last_stage_layers = u32(s, "plan.last_stage_layers");
   if (s.given("plan.allocator_margin"))

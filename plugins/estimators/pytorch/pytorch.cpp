@@ -30,7 +30,7 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "quant_experts", "method", "reference_model", "int8_outliers",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "float8_gather", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
-  "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
+  "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "expert_tensor", "first_stage_layers",
   "last_stage_layers", "offload_gradients", "lora_head", "saved_head", "saved_embedding", "lora_embedding", "lora_dropout", "context_exchange",
   "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
   "compute_capability"]
@@ -82,6 +82,8 @@ void reject_settings_of_the_closed_form(const rules::Options& given, const std::
   };
   for (const char* key : {"first_stage_layers", "last_stage_layers"})
     if (given.text(key)) refuse("plan." + std::string(key) + ": stages with a given number of layers");
+  if (given.number("expert_tensor", 1, 1 << 20).value_or(1) > 1)
+    refuse("plan.expert_tensor: experts with tensor parallelism");
   if (given.flag("lora_head", false)) refuse("adapters of the LM head");
   if (given.flag("lora_embedding", false)) refuse("adapters of the embedding");
   if (given.flag("saved_head", false) || given.flag("saved_embedding", false))

@@ -35,7 +35,7 @@ families = ["baichuan", "cohere", "cohere2", "deepseek", "deepseek_v2", "deepsee
   "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_vl_text", "seed_oss", "smollm3", "stablelm", "starcoder2"]
 frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
   "litgpt", "axolotl", "llama-factory", "unsloth"]
-options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",
+options = ["framework", "runtime", "cross_entropy", "offload_gradients", "expert_tensor", "first_stage_layers", "last_stage_layers",
   "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
   "saved_head", "saved_embedding", "quant_storage", "quant_experts", "method", "reference_model", "fsdp_version",
   "lora_dropout"]
@@ -55,6 +55,7 @@ constexpr std::int32_t kTensorByTensor = 500;  // between a rule of thumb (100) 
 void read_settings(const rules::Options& given, RunSpec& r) {
   constexpr double kMost = 1 << 30;
   const auto whole = [&](const char* key) { return std::uint32_t(given.number(key, 0, kMost).value_or(0)); };
+  r.parallel.expert_tensor = whole("expert_tensor");
   r.parallel.first_stage_layers = whole("first_stage_layers");
   r.parallel.last_stage_layers = whole("last_stage_layers");
   r.memory.prefill_chunk = whole("prefill_chunk");

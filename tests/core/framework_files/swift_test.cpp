@@ -300,19 +300,17 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
   BOOST_TEST(value(settings("t.sh", job + "--target_modules linear_qkv linear_fc2 --tuner_type lora\n"),
                    "lora.targets") == "[\"q_proj\", \"k_proj\", \"v_proj\", \"down_proj\"]");
   // Experts have no tensor parallelism of their own by default.
-  const std::string experts = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --max_length 64 ";
-  s = settings("t.sh", experts + "--tensor_model_parallel_size 2 --expert_model_parallel_size 8\n");
-  BOOST_TEST(value(s, "parallel.expert") == "4");
-  s = settings("t.sh", experts +
+  s = settings("t.sh", job + "--tensor_model_parallel_size 2 --expert_model_parallel_size 8\n");
+  BOOST_TEST(value(s, "parallel.expert") == "8");
+  BOOST_TEST(value(s, "plan.expert_tensor") == "1");
+  s = settings("t.sh", job + "--tensor_model_parallel_size 4\n");
+  BOOST_TEST(value(s, "plan.expert_tensor") == "1");  // each rank has all experts whole
+  BOOST_TEST(value(settings("t.sh", job), "plan.expert_tensor") == "");
+  s = settings("t.sh", job +
                            "--tensor_model_parallel_size 2 --expert_model_parallel_size 4 "
                            "--expert_tensor_parallel_size 2\n");
   BOOST_TEST(value(s, "parallel.expert") == "4");
-  for (const char* ranks : {"--expert_model_parallel_size 2", ""})
-    BOOST_TEST(error_of("t.sh", experts + "--tensor_model_parallel_size 4 " + ranks + "\n")
-                       .find("such a run is described where") != std::string::npos,
-               ranks);
-  BOOST_TEST(value(settings("t.sh", experts + "--expert_model_parallel_size 2\n"), "parallel.expert") == "2");
-  BOOST_TEST(error_of("t.sh", job + "--tensor_model_parallel_size 4\n") == "");  // no experts
+  BOOST_TEST(value(s, "plan.expert_tensor") == "");
   const std::string preferences = "NPROC_PER_NODE=8 megatron rlhf --model Qwen/Qwen2.5-7B --max_length 64\n";
   BOOST_TEST((fate("t.sh", preferences, "megatron rlhf").first == KeyUse::kNotModelled));
   // The same options in a file.

@@ -173,13 +173,50 @@ BOOST_AUTO_TEST_CASE(experts_are_sharded_over_expert_data_ranks) {
   RunSpec r;
   r.parallel.data = 8, r.parallel.expert = 4, r.parallel.zero = 1;
   StateSums t(r);
-  layer_weights(a.layers[1].layer, 64, 1, 4, t);
+  layer_weights(a.layers[1].layer, 64, 1, 4, 1, t);
   BOOST_TEST(t.held().expert.elements.value() == 4u * 3 * 64 * 32);
   const std::uint64_t expert_state = 4 * 3 * 64 * 32 * 8 / (8 / 4),
                       dense = trained_parameters(a, r) - 16 * 3 * 64 * 32;
   const std::uint64_t state = of(stage_numbers(a, r, 0), Component::kOptimizerState);
   BOOST_TEST(state >= expert_state + dense * 8 / 8);
   BOOST_TEST(state <= expert_state + dense * 8 / 8 + 3);  // each of three parts is rounded up
+}
+
+BOOST_AUTO_TEST_CASE(experts_have_tensor_parallelism_of_their_own) {
+  const model::Architecture a = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
+  const std::uint64_t experts = 16 * 3 * 64 * 32;  // elements of a layer; one of the two layers has them
+  RunSpec r;
+  r.parallel.tensor = 2, r.parallel.data = 4, r.parallel.expert = 4, r.parallel.zero = 1;
+  const auto weights_of_experts = [&] {
+    return of(stage_numbers(a, r, 0), Component::kWeights) - [&] {
+      RunSpec dense = r;
+      dense.parallel.expert = 1, dense.parallel.expert_tensor = 0;
+      return of(stage_numbers(a, dense, 0), Component::kWeights) - experts / 2 * 4;
+    }();
+  };
+  BOOST_TEST(weights_of_experts() == experts / 8 * 4);  // over 4 expert-parallel x 2 tensor-parallel ranks
+  r.parallel.expert_tensor = 2;
+  BOOST_TEST(weights_of_experts() == experts / 8 * 4);
+  r.parallel.expert_tensor = 1;
+  BOOST_TEST(weights_of_experts() == experts / 4 * 4);
+  r.parallel.expert = 8;  // all data and tensor ranks
+  BOOST_TEST(weights_of_experts() == experts / 8 * 4);
+  // A rank receives the rows of its own tokens alone, and a whole expert computes them.
+  const auto rows = [&](const char* name) {
+    for (const MemoryEntry& e : stage_report(a, r, 0).entries)
+      if (e.name == std::string("layers[].") + name) return e.bytes;
+    return std::uint64_t{0};
+  };
+  const std::uint64_t sent = rows("tokens sent to experts"), product = rows("experts' product");
+  r.parallel.expert = 4, r.parallel.expert_tensor = 0;
+  BOOST_TEST(rows("tokens sent to experts") == 2 * sent);
+  BOOST_TEST(rows("experts' product") == product);
+  // Nothing but the experts depends on it.
+  const model::Architecture no_experts = test::dense(64, 128, 8, 2, 1000, 3);
+  r.parallel.expert = 1;
+  const std::uint64_t plain = stage_numbers(no_experts, r, 0).tier(Tier::kDevice);
+  r.parallel.expert_tensor = 1;
+  BOOST_TEST(stage_numbers(no_experts, r, 0).tier(Tier::kDevice) == plain);
 }
 
 BOOST_AUTO_TEST_CASE(a_kv_cache_has_whole_pages_of_visible_tokens) {
@@ -307,6 +344,16 @@ BOOST_AUTO_TEST_CASE(errors_name_the_key_and_valid_values) {
   rejected(moe, r, "parallel.expert = 5 does not divide 16 experts; use 4 or 8");
   r.parallel.expert = 4, r.parallel.data = 6;
   rejected(moe, r, "parallel.expert = 4 does not divide 6 data x context ranks; use 3 or 6");
+  r.parallel.tensor = 2, r.parallel.expert_tensor = 1, r.parallel.expert = 8;
+  rejected(moe, r,
+           "parallel.expert = 8 does not divide 12 data x context x tensor ranks / plan.expert_tensor; use 6 "
+           "or 12");
+  r.parallel.expert = 4;
+  validate(moe, r);
+  r.parallel.expert_tensor = 5;
+  rejected(moe, r, "plan.expert_tensor = 5 does not divide 32 columns of an expert; use 4 or 8");
+  r.parallel.expert_tensor = 8;
+  rejected(moe, r, "plan.expert_tensor = 8 does not divide 12 data x context x tensor ranks; use 6 or 12");
   r = {}, r.parallel.context = 7;
   rejected(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); use 4 or 8");
   r = {}, r.memory.recompute_every = 2;

@@ -121,6 +121,7 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
                                 "optimizer_paged",
                                 "allocator",
                                 "runtime",
+                                "expert_tensor",
                                 "first_stage_layers",
                                 "last_stage_layers",
                                 "offload_gradients",

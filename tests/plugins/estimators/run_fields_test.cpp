@@ -22,8 +22,9 @@ namespace {
                                 optimizer, recompute, recompute_layers, beta1, beta2, eps, weight_decay,
                                 clip_norm, seed, of_parallel, rank, targets, alpha, rules, trainable,
                                 of_memory, device_budget, host_budget, document_mask] = run;
-  [[maybe_unused]] const auto& [data, tensor, sequence, pipeline, virtual_stages, context, expert, zero,
-                                first_stage_layers, last_stage_layers, data_rank, tensor_rank] = parallel;
+  [[maybe_unused]] const auto& [data, tensor, sequence, pipeline, virtual_stages, context, expert,
+                                expert_tensor, zero, first_stage_layers, last_stage_layers, data_rank,
+                                tensor_rank] = parallel;
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
                                 kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
@@ -190,6 +191,16 @@ void add_memory_policy(std::vector<Row>& rows) {
 /// Fields that th_run does not have. "": a setting beside another one that can be planned only.
 void add_options(std::vector<Row>& rows) {
   const auto pipelined = [](RunSpec& r) { r.parallel.pipeline = 2; };
+  rows.push_back({"expert_tensor, no experts in the model",
+                  "plan.expert_tensor",
+                  kSame,
+                  [](RunSpec& r) { r.parallel.expert_tensor = 1; },
+                  {{"expert_tensor", "1"}}});
+  rows.push_back({"expert_tensor, too few ranks",
+                  "plan.expert_tensor",
+                  kRefused,
+                  [](RunSpec& r) { r.parallel.expert_tensor = 2; },
+                  {{"expert_tensor", "2"}}});
   rows.push_back(
       {"first_stage_layers", "parallel.pipeline", kDiffers, pipelined, {{"first_stage_layers", "1"}}});
   rows.push_back(
