@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -82,9 +81,9 @@ std::vector<fs::path> run_path_of(const std::string& run_path, const fs::path& f
 
 /// Opened read-only and parsed with bounds; the format is documented only in glibc.
 std::set<std::string> read_linker_cache() {
-  std::ifstream in("/etc/ld.so.cache", std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  return sonames_in_cache(bytes);
+  std::ostringstream bytes;
+  bytes << std::ifstream("/etc/ld.so.cache", std::ios::binary).rdbuf();
+  return sonames_in_cache(bytes.str());
 }
 
 /// What this process has mapped is found without any search. A plugin may need a library that the host has

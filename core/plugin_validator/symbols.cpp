@@ -21,8 +21,9 @@ constexpr std::size_t kMaxSymbols = 100'000, kMaxName = 4096;
 class Image {
  public:
   explicit Image(const std::filesystem::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    bytes_.assign(std::istreambuf_iterator<char>(in), {});
+    std::ostringstream all;
+    all << std::ifstream(file, std::ios::binary).rdbuf();
+    bytes_ = std::move(all).str();
   }
   template <class T>
   T at(std::uint64_t offset) const {
@@ -39,7 +40,7 @@ class Image {
   }
 
  private:
-  std::vector<char> bytes_;
+  std::string bytes_;
 };
 
 void add_symbols(const Image& f, const Elf64_Shdr& table, const Elf64_Shdr& names, Exports& out) {

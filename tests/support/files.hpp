@@ -5,7 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -14,8 +14,9 @@ namespace trainhost::test {
 
 /// The bytes of the whole file; "" when it cannot be read.
 inline std::string read_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream all;
+  all << std::ifstream(file, std::ios::binary).rdbuf();  // in blocks: files of plugins have megabytes
+  return std::move(all).str();
 }
 
 inline bool has(const std::string& text, const std::string& part) {

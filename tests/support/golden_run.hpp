@@ -4,9 +4,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -40,7 +40,9 @@ namespace golden_detail {
 inline std::string slurp(const std::filesystem::path& p) {
   std::ifstream f(p, std::ios::binary);
   if (!f) throw std::runtime_error("cannot read " + p.string());
-  return {std::istreambuf_iterator<char>(f), {}};
+  std::ostringstream all;
+  all << f.rdbuf();
+  return std::move(all).str();
 }
 // "key = 1.5 # comment" and "key = [0.9, 0.95]": enough of TOML for these files.
 inline std::vector<double> numbers(const std::string& toml, const std::string& key) {
