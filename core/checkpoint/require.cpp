@@ -47,8 +47,7 @@ std::string hint_for(const std::vector<std::string>& missing, const std::set<std
   if (missing.empty()) return {};
   if (std::ranges::any_of(extra, [](const std::string& n) { return n.ends_with(".qweight"); }))
     return "the weights are quantized by GPTQ or AWQ (.qweight): use the model that they were made from, "
-           "which "
-           "`trainhost finetune --qlora` quantizes itself";
+           "which `trainhost finetune --qlora` quantizes itself";
   auto present_as = [&](auto rename) { return !extra.empty() && extra.contains(rename(missing.front())); };
   if (present_as([](const std::string& n) { return n.starts_with("model.") ? n.substr(6) : n; }))
     return "the names in the file lack the prefix 'model.'";

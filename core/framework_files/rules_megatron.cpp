@@ -500,7 +500,7 @@ void finish_megatron(Job& job) {
                                  megatron_number(job, "@megatron.layers_per_stage", 1);
     if (layers && layers % stages && !job.options.contains("parallel.pipeline"))
       throw usage_error(
-          fmt::format("{} = {}: {} layers cannot be divided into stages of so many layers on {} "
+          fmt::format("{} = {}: {} layers cannot be divided into stages of that many layers on {} "
                       "pipeline ranks",
                       per_stage->key, per_stage->value, layers, megatron_number(job, "parallel.pipeline", 1)),
           {}, per_stage->where);

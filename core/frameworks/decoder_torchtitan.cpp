@@ -235,15 +235,7 @@ Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char
   // torch's RMSNorm is one kernel since torchtitan 0.1. That of 0.0 is the separate operators below, which a
   // compiled layer fuses to the same.
   if (!s_.composite_norms || compiled) return rms_norm(t_, x, weight);
-  Tensor scaled;
-  {
-    const Tensor wide = to(t_, x, Element::kF32);
-    Tensor scale = pow(t_, wide);
-    scale = mean(t_, scale);
-    scale = add_number(t_, scale);
-    scale = rsqrt(t_, scale);
-    scaled = mul(t_, wide, scale);
-  }
+  Tensor scaled = divide_by_rms(t_, x);
   const Tensor narrow = to(t_, scaled, x->type);
   scaled.reset();
   return mul(t_, narrow, weight);

@@ -315,16 +315,17 @@ Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
                  {}, Element::kF32);
 }
 
+Tensor divide_by_rms(Tape& t, const Tensor& x) {
+  const Tensor wide = to(t, x, Element::kF32);
+  Tensor scale = pow(t, wide);
+  scale = mean(t, scale);
+  scale = add_number(t, scale);
+  scale = rsqrt(t, scale);
+  return mul(t, wide, scale);
+}
+
 Tensor gemma_norm(Tape& t, const Tensor& x, const Tensor& weight) {
-  Tensor output;
-  {
-    const Tensor h = to(t, x, Element::kF32);
-    Tensor scale = pow(t, h);
-    scale = mean(t, scale);
-    scale = add_number(t, scale);
-    scale = rsqrt(t, scale);
-    output = mul(t, h, scale);
-  }
+  Tensor output = divide_by_rms(t, x);
   // output * (1.0 + weight.float()): also in f32, so the product saves the normed x in f32.
   Tensor one_plus = to(t, weight, Element::kF32);
   one_plus = add_number(t, one_plus);

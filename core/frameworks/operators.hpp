@@ -95,6 +95,8 @@ Element promoted(const Tensor& a, const Tensor& b);
 /// A gradient in other sizes: a view, or a copy if the strides do not allow one.
 Tensor reshaped_gradient(Tape& t, Tensor g, const Shape& sizes);
 
+/// x / rms(x) in f32, as separate operators.
+Tensor divide_by_rms(Tape& t, const Tensor& x);
 /// GemmaRMSNorm of transformers and torchtune: x / rms(x) * (1 + weight), all in f32; y has the type of x.
 Tensor gemma_norm(Tape& t, const Tensor& x, const Tensor& weight);
 

@@ -18,9 +18,10 @@ struct Parallelism {
   std::uint32_t pipeline = 1;        // PP ranks (stages); each holds a part of the layers
   std::uint32_t virtual_stages = 1;  // per PP rank (parallel.interleave); 1 = non-interleaved 1F1B
   std::uint32_t context = 1;  // CP ranks; each holds its share of the tokens of a sequence in every layer
-  // EP ranks, each with a part of the experts: a part of the DP x CP ranks, or of the DP x CP x TP ranks with
-  // expert_tensor: the TP ranks of each expert, where they are not those of the run (0: they are).
-  std::uint32_t expert = 1, expert_tensor = 0;
+  std::uint32_t expert = 1;   // EP ranks, a part of the DP x CP ranks; each holds a part of the experts
+  // TP ranks over which each expert is divided; the EP ranks are then a part of the DP x CP x TP ranks.
+  // 0: as many as `tensor`.
+  std::uint32_t expert_tensor = 0;
   std::uint32_t zero = 0;  // ZeRO stage, 0 to 3
   // Layers of the first and the last pipeline stage; 0: as many as the other stages have.
   std::uint32_t first_stage_layers = 0, last_stage_layers = 0;
@@ -31,7 +32,7 @@ struct Parallelism {
   bool operator==(const Parallelism&) const = default;
 };
 
-/// The TP ranks that share an expert.
+/// The number of TP ranks over which each expert is divided.
 constexpr std::uint32_t expert_tensor_ranks(const Parallelism& p) {
   return p.expert_tensor != 0 ? p.expert_tensor : p.tensor;
 }

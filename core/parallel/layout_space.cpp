@@ -43,12 +43,12 @@ RunSpec on_tensor_ranks(const RunSpec& base, std::uint32_t tensor) {
   apply(r, MicroBatchSettings{.tensor = tensor});
   apply(r, PipelineSettings{});
   apply(r, StateSettings{});
-  r.parallel.data = std::max(1u, r.parallel.expert_tensor);  // whose ranks may be data ranks
+  r.parallel.data = std::max(1u, r.parallel.expert_tensor);  // enough ranks for one expert
   return r;
 }
 
-/// Ranks over which experts are divided, besides the TP ranks of each: those with the same dense weights, or,
-/// with expert_tensor, with any. 0 if the TP ranks of the experts do not divide them.
+/// The largest number of EP ranks: `same`, the ranks with the same dense weights; with expert_tensor all
+/// ranks, same * tensor, divided by it. 0 if it does not divide them.
 std::uint64_t expert_groups(const Parallelism& given, std::uint64_t same, std::uint32_t tensor) {
   const std::uint64_t own = given.expert_tensor;
   if (own == 0) return same;

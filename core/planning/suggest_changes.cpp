@@ -318,8 +318,8 @@ runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
   return c;
 }
 
-/// Appends the prefix alone, if it fits, else every candidate combined with the prefix that `out` does not
-/// have: a combination with a prefix that fits contains changes that nobody needs. Candidates are proposed
+/// If the prefix fits, appends it alone: a combination with it would contain more changes than are needed.
+/// Otherwise appends every candidate combined with the prefix, unless `out` has it. Candidates are proposed
 /// for the small run but planned as prefix plus change, so their settings and sentences contain the prefix.
 /// Returns whether the prefix fits.
 bool find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out,

@@ -148,7 +148,7 @@ constexpr Key kKeys[] = {
     {"plan.allocator", Type::kText, "", 0, 0, "", "\"expandable_segments:True\"", "settings of PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF"},
     {"plan.runtime", Type::kSize, "", 0, 0, "", "\"600MiB\"", "device memory of driver context and libraries under a framework; default: 512 MiB"},
     {"plan.allocator_margin", Type::kNumber, "", 0, 10, "", "0.1", "gaps of the framework's allocator that the closed form assumes, as a part of the memory that a step allocates and frees; default: 0.2"},
-    {"plan.expert_tensor", Type::kInteger, "", 1, 1048576, "", "1", "tensor-parallel ranks of each expert, which parallel.expert then divides data-, context- and tensor-parallel ranks into (expert-tensor-parallel-size of Megatron-LM; 1 in torchtitan and ms-swift); default: parallel.tensor"},
+    {"plan.expert_tensor", Type::kInteger, "", 1, 1048576, "", "1", "tensor-parallel ranks over which each expert is divided, if not parallel.tensor; parallel.expert then divides the data x context x tensor ranks / this number (expert-tensor-parallel-size of Megatron-LM; 1 in torchtitan and ms-swift); default: parallel.tensor"},
     {"plan.first_stage_layers", Type::kInteger, "", 1, 1048576, "", "15", "layers of the first pipeline stage, which has the embedding too (decoder-first-pipeline-num-layers of Megatron-LM); default: as many as the other stages"},
     {"plan.last_stage_layers", Type::kInteger, "", 1, 1048576, "", "15", "layers of the last pipeline stage, which has the LM head too (decoder-last-pipeline-num-layers); default: as many as the other stages"},
     {"plan.fsdp_version", Type::kInteger, "", 1, 2, "", "1", "1 | 2: FSDP of transformers: 1 has flat parameters, 2 is fully_shard; default: 2"},

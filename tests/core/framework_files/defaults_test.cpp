@@ -7,7 +7,6 @@
 using namespace trainhost;
 using runfile::KeyUse;
 using testing::by_key;
-using testing::error_of;
 using testing::fate;
 using testing::kModelOf8Ranks;
 using testing::settings;
@@ -282,60 +281,6 @@ BOOST_AUTO_TEST_CASE(litgpt_and_torchtune_shard_over_several_devices) {
   BOOST_TEST(value(s, "parallel.zero") == "3");
 }
 
-BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
-  const std::string job =
-      "[model]\nflavor = \"8B_flex\"\n[training]\ndtype = \"bfloat16\"\n"
-      "enable_cpu_offload = true\n[parallelism]\npipeline_parallel_degree = 2\n[activation_checkpoint]\n"
-      "mode = \"memory_budget\"\n";
-  const auto s = settings("t.toml", job, {{"parallel.data", "8"}});
-  BOOST_TEST(value(s, "model.preset") == "llama-3-8b");
-  BOOST_TEST(value(s, "plan.moments") == "bf16");
-  BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
-  BOOST_TEST(value(s, "parallel.zero") == "2");
-  BOOST_TEST(value(s, "train.recompute") == "selective");
-  // Stages divide the local batch.
-  BOOST_TEST(value(s, "train.micro_batch") == "1");
-  BOOST_TEST(value(s, "train.grad_accum") == "8");
-}
-
-BOOST_AUTO_TEST_CASE(torchtitan_names_models_of_transformers_and_of_images) {
-  const std::string job =
-      "[model]\nname = \"transformers_modeling_backend\"\nflavor = \"full\"\n[training]\nlocal_batch_size = "
-      "1\n"
-      "seq_len = 64\n[hf_transformers]\nmodel = \"Qwen/Qwen3-4B-Instruct-2507\"\n";
-  BOOST_TEST(settings("t.toml", job, {{"parallel.data", "8", ""}}).at("model.preset") == "qwen3-4b @8");
-  BOOST_TEST(
-      error_of("t.toml", "[model]\nname = \"flux\"\nflavor = \"flux-dev\"\n[training]\nseq_len = 64\n") ==
-      "t.toml:2: model.name = \"flux\" generates images; plans are of language models");
-}
-
-BOOST_AUTO_TEST_CASE(flavors_of_torchtitan_without_a_preset_are_fields) {
-  const auto of = [](const std::string& flavor) {
-    return settings("t.toml", "[model]\nname = \"qwen3\"\nflavor = \"" + flavor + "\"\n",
-                    {{"parallel.data", "8"}});
-  };
-  const auto s = of("debugmodel");
-  BOOST_TEST(value(s, "model.model_type") == "qwen3");
-  BOOST_TEST(value(s, "model.intermediate_size") == "3072");
-  BOOST_TEST(value(s, "model.preset") == "");
-  BOOST_TEST(value(of("32B"), "model.preset") == "qwen3-32b");
-}
-
-BOOST_AUTO_TEST_CASE(experts_of_torchtitan_have_tensor_parallelism_of_their_own) {
-  const auto own = [](const std::string& degrees) {
-    return value(settings("t.toml",
-                          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\n"
-                          "data_parallel_shard_degree = 8\n" +
-                              degrees),
-                 "plan.expert_tensor");
-  };
-  BOOST_TEST(own("tensor_parallel_degree = 2\nexpert_parallel_degree = 4\n") == "1");
-  BOOST_TEST(own("tensor_parallel_degree = 2\nexpert_parallel_degree = 4\n"
-                 "expert_tensor_parallel_degree = 2\n") == "");
-  BOOST_TEST(own("tensor_parallel_degree = 2\nexpert_tensor_parallel_degree = 1\n") == "");
-  BOOST_TEST(own("expert_parallel_degree = 4\n") == "");
-}
-
 BOOST_AUTO_TEST_CASE(linear_layers_that_a_framework_lists_are_no_stacked_experts) {
   const std::string attention = R"(["q_proj", "k_proj", "v_proj", "o_proj"])",
                     axolotl = "\nsequence_len: 64\nadapter: lora\nlora_target_linear: true\n",
@@ -349,144 +294,6 @@ BOOST_AUTO_TEST_CASE(linear_layers_that_a_framework_lists_are_no_stacked_experts
   }
   BOOST_TEST(value(settings("a.yaml", "base_model: Qwen/Qwen2.5-0.5B" + axolotl), "lora.targets") ==
              "all-linear");
-}
-
-BOOST_AUTO_TEST_CASE(virtual_stages_of_megatron_divide_the_layers) {
-  const std::string llama =
-      "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --micro-batch-size 1 "
-      "--seq-length 128 --bf16 --swiglu --pipeline-model-parallel-size 2 "
-      "--num-layers-per-virtual-pipeline-stage ";
-  BOOST_TEST(value(settings("t.sh", llama + "2\n"), "parallel.interleave") == "2");
-  BOOST_TEST(error_of("t.sh", llama + "3\n").find("8 layers cannot be divided into stages") !=
-             std::string::npos);
-  BOOST_TEST(error_of("a.yaml", "trainer:\n  devices: 8\nmodel:\n  num_layers: 2\n").find("NeMo") !=
-             std::string::npos);
-}
-
-BOOST_AUTO_TEST_CASE(dropout_of_megatron_is_noted_where_no_argument_switches_it_off) {
-  const std::string gpt =
-      "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --micro-batch-size 1 "
-      "--seq-length 128 --max-position-embeddings 128 --bf16 ";
-  const auto noted = [&](const std::string& more, const char* key) {
-    return fate("t.sh", gpt + more + "\n", key).first == KeyUse::kNotModelled;
-  };
-  BOOST_TEST(noted("", "hidden-dropout"));
-  BOOST_TEST(!noted("", "attention-dropout"));
-  BOOST_TEST(noted("--attention-backend unfused", "attention-dropout"));
-  BOOST_TEST(!noted("--hidden-dropout 0.0", "hidden-dropout"));
-  BOOST_TEST(noted("--hidden-dropout 0.1", "hidden-dropout"));
-}
-
-BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
-  const auto of = [](const std::string& degrees, const std::vector<runfile::Override>& given = {}) {
-    return settings("t.toml", "[model]\nflavor = \"8B\"\n[parallelism]\n" + degrees, given);
-  };
-  auto s = of("data_parallel_replicate_degree = 4\ndata_parallel_shard_degree = 1\n");
-  BOOST_TEST(value(s, "parallel.zero") == "0");
-  BOOST_TEST(value(s, "parallel.data") == "4");
-  BOOST_TEST(value(s, "train.precision") == "bf16");
-  s = of("data_parallel_shard_degree = 1\ntensor_parallel_degree = 4\n");
-  BOOST_TEST(value(s, "train.precision") == "fp32");
-  s = of("fsdp_reshard_after_forward = \"never\"\n", {{"parallel.data", "4"}});
-  BOOST_TEST(value(s, "parallel.zero") == "2");
-  BOOST_TEST(value(of("", {{"parallel.data", "1"}}), "parallel.zero") == "");
-  const std::string replicas =
-      "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 2\n"
-      "data_parallel_shard_degree = 4\n";
-  BOOST_TEST(
-      (fate("t.toml", replicas, "parallelism.data_parallel_replicate_degree").first == KeyUse::kNotModelled));
-}
-
-BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
-  const std::string model =
-      "ARGS=\" \\\n  --num-layers 2 \\\n  --hidden-size 1024 \\\n  --num-attention-heads 8 \\\n"
-      "  --vocab-size 1000 \\\n  --swiglu \\\n  --normalization RMSNorm \\\n  --seq-length 64 \\\n"
-      "  --micro-batch-size 1 \\\n";
-  auto s = settings("m.sh", model + "  --num-query-groups 2 --sequence-parallel\"\n");
-  BOOST_TEST(value(s, "model.num_key_value_heads") == "8");  // without --group-query-attention
-  BOOST_TEST(value(s, "model.intermediate_size") == "2688");
-  BOOST_TEST(value(s, "model.attention_bias") == "true");
-  BOOST_TEST(value(s, "parallel.sequence") == "");
-  s = settings("m.sh",
-               model +
-                   "  --num-query-groups 2 --group-query-attention --disable-bias-linear --bf16 "
-                   "--use-distributed-optimizer --grad-reduce-in-bf16 --use-megatron-fsdp "
-                   "--data-parallel-sharding-strategy optim_grads\"\n",
-               {{"parallel.data", "4"}});
-  BOOST_TEST(value(s, "model.num_key_value_heads") == "2");
-  BOOST_TEST(value(s, "model.attention_bias") == "");
-  BOOST_TEST(value(s, "plan.gradients") == "bf16");
-  BOOST_TEST(value(s, "parallel.zero") == "2");
-  BOOST_TEST(value(settings("m.sh", model + " --fp16\"\n"), "plan.gradients") == "fp16");
-  BOOST_TEST(value(settings("m.sh", model + " --fp16 --accumulate-allreduce-grads-in-fp32\"\n"),
-                   "plan.gradients") == "");
-  s = settings("m.sh", model + "  --cp-comm-type a2a --tokenizer-type NullTokenizer\"\n");
-  BOOST_TEST(value(s, "plan.context_exchange") == "a2a");
-  BOOST_TEST(value(s, "model.vocab_size") == "1001");  // and the end of a document
-  s = settings("m.sh", model + "  --tokenizer-type NullTokenizer --padded-vocab-size 2048\"\n");
-  BOOST_TEST(value(s, "model.vocab_size") == "2048");
-  // Layers of state spaces are no fields of a run file, and the tokenizer decides the vocabulary.
-  BOOST_TEST(error_of("m.sh", model + "  --hybrid-layer-pattern M*\"\n")
-                 .starts_with("m.sh:1: hybrid-layer-pattern describes a model that run files have no fields "
-                              "for (add"));
-  BOOST_TEST(error_of("m.args", "--num-layers 2 --swiglu --hidden-size 64 --num-attention-heads 2\n")
-                 .find("no file gives the size of the vocabulary") != std::string::npos);
-}
-
-BOOST_AUTO_TEST_CASE(products_of_megatron_in_8_bits_begin_with_a_format) {
-  const std::string model =
-      "--num-layers 8 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --seq-length 32 "
-      "--micro-batch-size 1 --normalization RMSNorm --swiglu --disable-bias-linear --vocab-size 512 --bf16 "
-      "--use-distributed-optimizer ";
-  const std::vector<runfile::Override> two = {{"parallel.data", "2"}};
-  auto s =
-      settings("m.sh", model + "--fp8-format hybrid --fp8-amax-history-len 1024 --fp8-param-gather\n", two);
-  BOOST_TEST(value(s, "plan.fp8_recipe") == "delayed");  // default of Megatron-LM
-  BOOST_TEST(value(s, "plan.amax_history") == "1024");
-  BOOST_TEST(value(s, "plan.fp8_weights") == "true");
-  BOOST_TEST(value(s, "train.precision") == "bf16");
-  s = settings(
-      "m.sh",
-      model +
-          "--fp8-format e4m3 --fp8-recipe blockwise --fp8-amax-history-len 16 --first-last-layers-bf16 "
-          "--num-layers-at-start-in-bf16 2 --activation-func-fp8-input-store\n",
-      two);
-  BOOST_TEST(value(s, "plan.fp8_recipe") == "blockwise");
-  BOOST_TEST(value(s, "plan.fp8_weights") == "");
-  BOOST_TEST(value(s, "plan.amax_history") == "");  // only delayed scaling has one
-  BOOST_TEST(value(s, "plan.bf16_first_layers") == "2");
-  BOOST_TEST(value(s, "plan.bf16_last_layers") == "1");
-  BOOST_TEST(value(s, "plan.fp8_swiglu_input") == "true");
-  BOOST_TEST(value(settings("m.sh", model + "--fp4-format e2m1\n", two), "plan.fp8_recipe") == "nvfp4");
-  // The other arguments have no meaning without a format.
-  s = settings("m.sh", model + "--fp8-recipe mxfp8 --fp8-param-gather --first-last-layers-bf16\n", two);
-  for (const char* key : {"plan.fp8_recipe", "plan.fp8_weights", "plan.bf16_first_layers"})
-    BOOST_TEST(value(s, key) == "", key);
-  BOOST_TEST(error_of("m.sh", model + "--fp8-format hybrid --fp4-format e2m1\n") ==
-             "m.sh:1: fp4-format and fp8-format are both given, and Megatron-LM accepts one (leave one of "
-             "them out)");
-  BOOST_TEST(error_of("m.sh", model + "--fp8-format fp8\n").find("e4m3 or hybrid") != std::string::npos);
-  BOOST_TEST(error_of("m.sh", model + "--fp8-format e4m3 --fp8-recipe nvfp4\n").find("mxfp8 or custom") !=
-             std::string::npos);
-  // Every argument has a rule.
-  const std::string all =
-      model +
-      "--fp8-format hybrid --fp8-recipe mxfp8 --fp8-margin 0 --fp8-interval 1 --fp8-amax-compute-algo max "
-      "--fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag --fp8-dot-product-attention "
-      "--fp8-multi-head-attention --no-fp8-wgrad --disable-parameter-transpose-cache --fp4-param-gather\n";
-  for (const char* used :
-       {"fp8-format", "fp8-recipe", "fp8-param-gather", "reuse-grad-buf-for-mxfp8-param-ag"})
-    BOOST_TEST((fate("m.sh", all, used, two).first == KeyUse::kUsed), used);
-  for (const char* idle : {"fp8-margin", "fp8-interval", "fp8-amax-compute-algo"})
-    BOOST_TEST((fate("m.sh", all, idle, two).first == KeyUse::kWithoutEffect), idle);
-  for (const char* unknown : {"fp8-dot-product-attention", "fp8-multi-head-attention", "no-fp8-wgrad",
-                              "disable-parameter-transpose-cache", "fp4-param-gather"})
-    BOOST_TEST((fate("m.sh", all, unknown, two).first == KeyUse::kNotModelled), unknown);
-  const auto custom = fate("m.sh", model + "--fp8-format e4m3 --fp8-recipe custom\n", "fp8-recipe", two);
-  BOOST_TEST((custom.first == KeyUse::kNotModelled));
-  BOOST_TEST(custom.second == "products of a recipe in Python; planned in 16 bits");
-  BOOST_TEST(value(settings("m.sh", model + "--fp8-format e4m3 --fp8-recipe custom\n", two),
-                   "plan.fp8_recipe") == "");
 }
 
 BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_own) {
@@ -555,46 +362,11 @@ BOOST_AUTO_TEST_CASE(llama_factory_v1_has_no_autocast_without_a_distribution) {
   BOOST_TEST(value(settings("f.yaml", v1 + fsdp + "bf16: false\n"), "train.precision") == "fp32");
 }
 
-BOOST_AUTO_TEST_CASE(megatron_counts_embedding_and_loss_as_layers_of_their_stages) {
-  const std::string model =
-      "--num-layers 30 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --seq-length 32 "
-      "--micro-batch-size 1 --normalization RMSNorm --swiglu --disable-bias-linear "
-      "--untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 512 "
-      "--pipeline-model-parallel-size 4 ";
-  auto s = settings("m.sh", model +
-                                "--account-for-embedding-in-pipeline-split "
-                                "--account-for-loss-in-pipeline-split\n");
-  BOOST_TEST(value(s, "plan.first_stage_layers") == "7");
-  BOOST_TEST(value(s, "plan.last_stage_layers") == "7");
-  s = settings("m.sh", model + "--decoder-first-pipeline-num-layers 6\n");
-  BOOST_TEST(value(s, "plan.first_stage_layers") == "6");
-  BOOST_TEST(value(s, "plan.last_stage_layers") == "");
-  BOOST_TEST(error_of("m.sh", model + "--account-for-loss-in-pipeline-split\n") ==
-             "m.sh:1: account-for-loss-in-pipeline-split counts as a layer, and 31 cannot be divided over 4 "
-             "stages");
-}
-
 BOOST_AUTO_TEST_CASE(fsdp_offload_moves_gradients_to_the_host_too) {
   const std::string job = "model_name_or_path: gpt2\nfsdp: full_shard offload\n";
   const auto s = settings("t.yaml", job, kModelOf8Ranks);
   for (const char* key : {"plan.offload_weights", "plan.offload_optimizer", "plan.offload_gradients"})
     BOOST_TEST(value(s, key) == "cpu", key);
-}
-
-BOOST_AUTO_TEST_CASE(float8_of_torchtitan_is_planned_where_it_changes_what_fsdp_gathers) {
-  const std::string job =
-      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n%\n[training]\nlocal_batch_size = 1\nseq_len = 64\n"
-      "[parallelism]\ndata_parallel_shard_degree = 8\n[float8]\n";
-  const auto precision = [&](const std::string& converters, const std::string& lines) {
-    std::string text = job + lines;
-    text.replace(text.find('%'), 1, converters);
-    return value(settings("t.toml", text), "train.precision");
-  };
-  const std::string on = "converters = [\"float8\"]", gather = "enable_fsdp_float8_all_gather = true\n";
-  BOOST_TEST(precision(on, gather) == "fp8");
-  BOOST_TEST(precision("", gather) == "bf16");
-  BOOST_TEST(precision(on, "") == "bf16");
-  BOOST_TEST(precision(on, gather + "recipe_name = \"rowwise\"\n") == "bf16");
 }
 
 BOOST_AUTO_TEST_CASE(a_recipe_of_torchtune_has_the_devices_of_its_command) {
