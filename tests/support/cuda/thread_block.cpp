@@ -75,6 +75,7 @@ class Executor {
   void run(const Kernel& k, uint3 at, std::size_t number, Order order, Random random) {
     kernel_ = &k, at_ = at, order_ = order, random_ = random;
     count_ = k.block.x * k.block.y * k.block.z;
+    one_dimensional_ = k.block.x == count_, threadIdx = {};
     error_.clear();
     blockIdx = at, blockDim = k.block, gridDim = k.grid;
     prepare_memory(number);
@@ -251,27 +252,32 @@ class Executor {
   }
 
   void choose() {
-    unsigned warp = 0, lane = 0;
-    if (order_ == Order::kAscending) {
-      warp = static_cast<unsigned>(std::countr_zero(warps_ready_)),
-      lane = static_cast<unsigned>(std::countr_zero(warps_[warp].ready));
-    } else if (order_ == Order::kDescending) {
-      warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_)),
-      lane = 31 - static_cast<unsigned>(std::countl_zero(warps_[warp].ready));
-    } else {
-      warp = now_ / kWarp;
-      if (!(warps_ready_ >> warp & 1) || random_.below(4 * kWarp) == 0) warp = random_.bit_of(warps_ready_);
-      lane = random_.bit_of(warps_[warp].ready);
+    if (order_ != Order::kAscending) return choose_otherwise();
+    const auto warp = static_cast<unsigned>(std::countr_zero(warps_ready_));
+    start(warp, static_cast<unsigned>(std::countr_zero(warps_[warp].ready)));
+  }
+  [[gnu::noinline]] void choose_otherwise() {
+    if (order_ == Order::kDescending) {
+      const unsigned warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_));
+      return start(warp, 31 - static_cast<unsigned>(std::countl_zero(warps_[warp].ready)));
     }
+    unsigned warp = now_ / kWarp;
+    if (!(warps_ready_ >> warp & 1) || random_.below(4 * kWarp) == 0) warp = random_.bit_of(warps_ready_);
+    start(warp, random_.bit_of(warps_[warp].ready));
+  }
+  void start(unsigned warp, unsigned lane) {
     now_ = warp * kWarp + lane;
-    threadIdx = index_of(now_);
+    if (one_dimensional_)
+      threadIdx.x = now_;
+    else
+      threadIdx = index_of(now_);
     warps_[warp].ready &= ~(1u << lane);
     if (warps_[warp].ready == 0) warps_ready_ &= ~(1u << warp);
   }
 
   uint3 index_of(unsigned i) const {
     const dim3& b = kernel_->block;
-    if (b.x == count_) return {i, 0, 0};
+    if (one_dimensional_) return {i, 0, 0};
     return {i % b.x, i / b.x % b.y, i / b.x / b.y};
   }
 
@@ -327,7 +333,8 @@ class Executor {
   Waits waits_[kMaxThreads] = {};    // what each thread waits for, or waited for last
   std::vector<Started> started_{kMaxThreads};
   bool asynchronous_ = false;  // a thread of this block has started asynchronous work
-  Fiber main_;                 // the stack of the calling thread, on which run() waits
+  bool one_dimensional_ = false;
+  Fiber main_;  // the stack of the calling thread, on which run() waits
   const Kernel* kernel_ = nullptr;
   uint3 at_{};
   Order order_ = Order::kAscending;
