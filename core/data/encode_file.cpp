@@ -27,11 +27,11 @@ std::size_t incomplete_bytes(std::string_view text) {
 /// Far above any published file; bounds the memory that a wrong path can cost.
 constexpr std::uint64_t kLargestModel = std::uint64_t{256} << 20;
 
-std::unique_ptr<Tokenizer> open_tokenizer_json(const fs::path& path) {
-  const fs::path beside = path.parent_path() / "tokenizer_config.json";
+/// The content of tokenizer_config.json in the folder of a tokenizer, "" if there is none.
+std::string config_beside(const fs::path& tokenizer) {
+  const fs::path file = tokenizer.parent_path() / "tokenizer_config.json";
   std::error_code ec;
-  const std::string config = fs::exists(beside, ec) ? read_whole(beside, kLargestModel) : "";
-  return tokenizer::load_tokenizer_json(read_whole(path, kLargestModel), config, in_quotes(path));
+  return fs::exists(file, ec) ? read_whole(file, kLargestModel) : "";
 }
 
 }  // namespace
@@ -42,12 +42,14 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what) {
   const std::string hint = "bytes, or the path of a SentencePiece .model or a tokenizer.json";
   if (what.empty()) throw usage_error("data.tokenizer is empty; expected " + hint);
   const fs::path path = what;
-  if (path.extension() == ".json") return open_tokenizer_json(path);
+  if (path.extension() == ".json")
+    return tokenizer::load_tokenizer_json(read_whole(path, kLargestModel), config_beside(path),
+                                          in_quotes(path));
   // Only the extension is checked here, so that a misspelt word is not reported as a missing file.
   if (path.extension() != ".model")
     throw usage_error("data.tokenizer '" + escaped(what) + "' is unknown; expected " + hint +
                       did_you_mean(what, known));
-  return tokenizer::load_sentencepiece(read_whole(path, kLargestModel), in_quotes(path));
+  return tokenizer::load_sentencepiece(read_whole(path, kLargestModel), config_beside(path), in_quotes(path));
 }
 
 void encode_file(const InputFile& file, const Tokenizer& tokenizer, tokenizer::Names names,

@@ -72,6 +72,10 @@ class RecordFiles {
       all += *name + "\n";
     all += o_.tokenizer == "bytes" ? "bytes" : content_hash(InputFile(o_.tokenizer));
     all += " " + tokenizer_->version();
+    // The rule of a tokenizer.json is in its hash; that of a .model is in tokenizer_config.json.
+    if (fs::path(o_.tokenizer).extension() == ".model")
+      for (const auto& added : {tokenizer_->before(), tokenizer_->after()})
+        for (const std::int32_t id : added) all += " " + std::to_string(id);
     all += "\n" + (encoder_.chat_template() ? records::fingerprint(*encoder_.chat_template()) : "") + "\n";
     for (const fs::path& f : files) {
       all += std::to_string(static_cast<int>(records::format_of(f.filename().string()))) + " " + hash_of(f) +

@@ -7,6 +7,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/loaders.hpp"
+#include "core/tokenizer/tokenizer_config.hpp"
 #include "core/tokenizer/tokenizer_json.hpp"
 #include "core/tokenizer/unicode.hpp"
 
@@ -94,7 +95,7 @@ class JsonTokenizer final : public Tokenizer {
                                std::size_t limit) const;
   bool may_cut(std::string_view text, std::size_t at) const;
   void require_utf8(std::string_view text) const;
-  std::optional<std::int32_t> token_in(const JsonValue& config, const char* key) const;
+  std::optional<std::int32_t> token_in(const std::string& text, const char* key) const;
 
   TokenizerJson parts_;
   std::string file_;
@@ -118,22 +119,13 @@ JsonTokenizer::JsonTokenizer(TokenizerJson parts, std::string_view config, std::
     normalized_.add(normal_names_.back(), t);
   }
   margin_ += std::max(plain_.longest(), normalized_.longest());
-  if (config.empty()) return;
-  try {
-    const JsonValue json = parse_json(config);
-    bos_ = token_in(json, "bos_token");
-    eos_ = token_in(json, "eos_token");
-  } catch (const JsonError& e) {
-    throw usage_error("tokenizer_config.json beside " + file_ + " is not JSON: " + e.what() + " at byte " +
-                      std::to_string(e.at));
-  }
+  const TokenizerConfig names = read_tokenizer_config(config, file_);
+  bos_ = token_in(names.bos, "bos_token");
+  eos_ = token_in(names.eos, "eos_token");
 }
 
-/// "bos_token": "<s>", or an object with the text as "content".
-std::optional<std::int32_t> JsonTokenizer::token_in(const JsonValue& config, const char* key) const {
-  const JsonValue* v = config.find(key);
-  if (!v || v->is_null()) return std::nullopt;
-  const std::string text(v->is_string() ? std::string_view(v->string) : v->text_of("content"));
+std::optional<std::int32_t> JsonTokenizer::token_in(const std::string& text, const char* key) const {
+  if (text.empty()) return std::nullopt;
   const auto id = id_of(text);
   if (!id)
     throw usage_error("the " + std::string(key) + " '" + escaped(text) +

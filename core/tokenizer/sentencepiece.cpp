@@ -11,6 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/loaders.hpp"
+#include "core/tokenizer/tokenizer_config.hpp"
 
 namespace trainhost::tokenizer {
 namespace {
@@ -105,7 +106,7 @@ bool well_formed(std::string_view model) {
 /// Owns the model. encode() and decode() are const in the library and may be called from several threads.
 class SentencePiece final : public Tokenizer {
  public:
-  SentencePiece(std::string_view model, const std::string& file) : file_(file) {
+  SentencePiece(std::string_view model, std::string_view config, const std::string& file) : file_(file) {
     const auto damaged = [&](const std::string& why) {
       return usage_error("tokenizer " + file + " is not a SentencePiece model" + why);
     };
@@ -128,6 +129,14 @@ class SentencePiece final : public Tokenizer {
     for (int id = 0; id < processor_.GetPieceSize(); ++id)
       if (processor_.IsControl(id) && !processor_.IdToPiece(id).empty())
         controls_[id] = processor_.IdToPiece(id);
+    const TokenizerConfig names = read_tokenizer_config(config, file);
+    const auto add = [&](const std::string& text, std::optional<std::int32_t> usual,
+                         std::vector<std::int32_t>& ids) {
+      const auto id = text.empty() ? usual : id_of(text);
+      if (id) ids.push_back(*id);
+    };
+    if (names.adds_bos) add(names.bos, bos(), before_);
+    if (names.adds_eos) add(names.eos, eos(), after_);
   }
 
   std::uint64_t vocab() const override { return static_cast<std::uint64_t>(processor_.GetPieceSize()); }
@@ -183,6 +192,8 @@ class SentencePiece final : public Tokenizer {
     return id;
   }
   bool special(std::int32_t id) const override { return controls_.count(id) > 0; }
+  std::vector<std::int32_t> before() const override { return before_; }
+  std::vector<std::int32_t> after() const override { return after_; }
   std::optional<std::int32_t> bos() const override { return given(processor_.bos_id()); }
   std::optional<std::int32_t> eos() const override { return given(processor_.eos_id()); }
 
@@ -220,14 +231,16 @@ class SentencePiece final : public Tokenizer {
 
   std::string file_;
   std::map<std::int32_t, std::string> controls_;  // control symbols by id
+  std::vector<std::int32_t> before_, after_;
   sentencepiece::SentencePieceProcessor processor_;
   std::string name_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model, const std::string& file) {
-  return std::make_unique<SentencePiece>(model, file);
+std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model, std::string_view config,
+                                              const std::string& file) {
+  return std::make_unique<SentencePiece>(model, config, file);
 }
 
 }  // namespace trainhost::tokenizer

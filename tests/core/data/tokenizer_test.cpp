@@ -243,6 +243,34 @@ BOOST_AUTO_TEST_CASE(a_newly_trained_model_round_trips_text) {
   }
 }
 
+// The ids of transformers 5.24 (AutoTokenizer) for the same files: the model alone adds nothing.
+BOOST_AUTO_TEST_CASE(a_model_gets_begin_and_end_tokens_as_tokenizer_config_says) {
+  const Folder f;
+  fs::copy_file(small_model("bpe"), f / "tokenizer.model");
+  using Ids = std::vector<std::int32_t>;
+  struct Added {
+    const char* config;
+    Ids before, after;
+  };
+  for (const Added& a :
+       {Added{"{}", {}, {}},
+        {R"({"tokenizer_class": "LlamaTokenizer"})", {}, {}},
+        {R"({"add_bos_token": true})", {1}, {}},
+        {R"({"add_bos_token": true, "add_eos_token": true, "bos_token": {"content": "<s>"}})", {1}, {2}},
+        {R"({"add_bos_token": true, "bos_token": "</s>"})", {2}, {}},
+        {R"({"add_bos_token": true, "bos_token": null})", {1}, {}},
+        {R"({"add_bos_token": "yes", "add_eos_token": false})", {}, {}}}) {
+    f.text("tokenizer_config.json", a.config);
+    const auto t = make_tokenizer((f / "tokenizer.model").string());
+    BOOST_TEST((t->before() == a.before), a.config);
+    BOOST_TEST((t->after() == a.after), a.config);
+    BOOST_TEST((t->encode("a") == make_tokenizer(small_model("bpe").string())->encode("a")));
+  }
+  f.text("tokenizer_config.json", "{");
+  check_says(failure([&] { make_tokenizer((f / "tokenizer.model").string()); }),
+             {"tokenizer_config.json beside", "tokenizer.model' is not JSON", "at byte 1"});
+}
+
 BOOST_AUTO_TEST_CASE(files_that_are_not_models_are_rejected_by_name) {
   const Folder f;
   check_says(failure([&] { make_tokenizer((f / "none.model").string()); }), {"none.model", "does not exist"});
