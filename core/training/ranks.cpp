@@ -88,16 +88,19 @@ void Ranks::together(const std::function<void()>& f) {
   } catch (const Error& e) {
     failed = e;
   }
-  // The lowest rank that failed has the largest number.
-  const std::int32_t from = largest(failed ? static_cast<std::int32_t>(count() - rank()) : 0);
-  if (from == 0) return;
-  const std::uint32_t root = count() - static_cast<std::uint32_t>(from);
+  // The lowest rank that failed has the largest number; and whether one did not fail.
+  std::int32_t outcome[2] = {failed ? static_cast<std::int32_t>(count() - rank()) : 0, !failed};
+  all_reduce<std::int32_t>(*all_, outcome, DType::kI32, Reduction::kMax);
+  if (outcome[0] == 0) return;
+  const std::uint32_t root = count() - static_cast<std::uint32_t>(outcome[0]);
   std::string message, hint;
   Exit code = Exit::kFailed;
   if (rank() == root) {
     const Error only_text(failed->code(), failed->what(), "", failed->where());
     message = only_text.full().substr(0, kMostText), hint = failed->hint().substr(0, kMostText);
-    if (root > 0) message = fmt::format("rank {} on {}: {}", root, host_name(), message);
+    // A mistake in the run file, or what failed everywhere, is not of the machine of rank 0.
+    const bool of_machine = failed->code() == Exit::kFailed && outcome[1];
+    if (root > 0 || of_machine) message = fmt::format("rank {} on {}: {}", root, host_name(), message);
     code = failed->code();
   }
   broadcast_bytes(*all_, &code, sizeof code, root);

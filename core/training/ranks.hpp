@@ -35,7 +35,7 @@ class Ranks {
   bool first() const { return rank() == 0; }
 
   /// Calls f on every process. If it throws an Error on one, all throw a SharedError: that of the lowest
-  /// rank, which is named in the message if it is not 0.
+  /// rank. The message names that rank and its host, except for a usage error of rank 0 and an error of all.
   void together(const std::function<void()>& f);
 
   /// The largest value of all processes.

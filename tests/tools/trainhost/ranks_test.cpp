@@ -524,29 +524,33 @@ BOOST_AUTO_TEST_CASE(a_process_that_hangs_is_named_after_the_timeout) {
   intact_and_gone(tmp / "run");
 }
 
-/// The write calls of rank 1 to its files of a checkpoint end with `action` (tools/fault_tests/inject.c).
-RunOptions with_failing_writes(int ranks, const std::string& action) {
+/// The write calls of a rank to its files of a checkpoint end with `action` (tools/fault_tests/inject.c).
+RunOptions with_failing_writes(int ranks, int rank, const std::string& action) {
   RunOptions o = under_mpirun(ranks);
   const std::string script =
-      "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then export ASAN_OPTIONS=verify_asan_link_order=0 "
-      "FAULT_NAMES=pwrite "
-      "FAULT_PATH=-rank-1-of- FAULT_CALL=2 FAULT_FROM=1 FAULT_ACTION=" +
-      action + " LD_PRELOAD=" TRAINHOST_BINARY_DIR "/lib/fault_injection.so; fi; exec \"$@\"";
+      "if [ $OMPI_COMM_WORLD_RANK = " + std::to_string(rank) +
+      " ]; then export ASAN_OPTIONS=verify_asan_link_order=0 FAULT_NAMES=pwrite FAULT_PATH=-rank-" +
+      std::to_string(rank) + "-of- FAULT_CALL=2 FAULT_FROM=1 FAULT_ACTION=" + action +
+      " LD_PRELOAD=" TRAINHOST_BINARY_DIR "/lib/fault_injection.so; fi; exec \"$@\"";
   o.launcher.insert(o.launcher.end(), {"sh", "-c", script, "sh"});
   return o;
 }
 
 struct Failure {
+  int rank;
   const char *action, *background, *says;
 };
-std::ostream& operator<<(std::ostream& o, const Failure& f) { return o << f.action << ' ' << f.background; }
+std::ostream& operator<<(std::ostream& o, const Failure& f) {
+  return o << f.rank << ' ' << f.action << ' ' << f.background;
+}
 
 // ENOSPC, and a process that ends in the middle of a write.
 BOOST_DATA_TEST_CASE(a_process_that_cannot_write_its_part_leaves_the_checkpoint_before,
                      boost::unit_test::data::make(std::vector<Failure>{
-                         {"28", "false", "weights-rank-1-of-3.safetensors: No space left on device"},
-                         {"28", "true", "weights-rank-1-of-3.safetensors: No space left on device"},
-                         {"half", "false", "rank 1"}}),
+                         {0, "28", "false", "weights-rank-0-of-3.safetensors: No space left on device"},
+                         {1, "28", "false", "weights-rank-1-of-3.safetensors: No space left on device"},
+                         {1, "28", "true", "weights-rank-1-of-3.safetensors: No space left on device"},
+                         {1, "half", "false", "rank 1"}}),
                      f) {
   const TemporaryDirectory tmp;
   const std::vector<std::string> sets = {"parallel.zero=1", "output.checkpoint_every=4",
@@ -560,13 +564,13 @@ BOOST_DATA_TEST_CASE(a_process_that_cannot_write_its_part_leaves_the_checkpoint_
   BOOST_REQUIRE(run(4, under_mpirun(3), false).code == 0);
   const json memory = summary_of(tmp / "run")["memory"];
   BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);  // with the copy of the own part
-  const Outcome r = run(40, with_failing_writes(3, f.action), true);
+  const Outcome r = run(40, with_failing_writes(3, f.rank, f.action), true);
   BOOST_TEST(r.code != 0, r.err);
   BOOST_TEST(r.seconds < 60);
   BOOST_TEST(has(r.err, f.says), r.err);
   if (*f.action == '2') {
     BOOST_TEST(count(r.err, "trainhost: ") == 1u, r.err);
-    BOOST_TEST(has(r.err, "trainhost: rank 1 on "), r.err);
+    BOOST_TEST(has(r.err, "trainhost: rank " + std::to_string(f.rank) + " on "), r.err);
     BOOST_TEST(std::distance(fs::directory_iterator(tmp / "run/checkpoints"), {}) == 2);  // step-4, latest
   }
   const Outcome again = run(8, under_mpirun(2), true);
