@@ -65,7 +65,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
       "core/abi/", "core/executor/", "plugins/common/"}},
     {"plugins/mpi", {"trainhost/", "core/base/", "core/process/", "core/abi/", "plugins/common/"}},
     {"plugins/nccl",
-     {"trainhost/", "core/base/", "core/abi/", "plugins/common/", "plugins/cuda/common/",
+     {"trainhost/", "core/base/", "core/process/", "core/abi/", "plugins/common/", "plugins/cuda/common/",
       "plugins/cuda/front_end/"}},
     {"plugins/cuda",
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",

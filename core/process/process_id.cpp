@@ -3,9 +3,11 @@
 #include "core/process/process_id.hpp"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -17,6 +19,7 @@ namespace {
 struct ProcessStatus {
   char state = 0;
   std::uint64_t start = 0;
+  int result = 0;  // as of waitpid(), of a zombie
 };
 
 std::optional<ProcessStatus> status_of(std::int32_t id) {
@@ -30,6 +33,8 @@ std::optional<ProcessStatus> status_of(std::int32_t id) {
   std::string skipped;
   for (int field = 4; field < 22; ++field) fields >> skipped;
   if (!(fields >> s.start)) return std::nullopt;
+  for (int field = 23; field < 52; ++field) fields >> skipped;
+  fields >> s.result;
   return s;
 }
 
@@ -50,6 +55,13 @@ bool has_ended(const ProcessId& p) {
     return s->start != p.start || s->state == 'Z' || s->state == 'X';
   // /proc may also be unreadable because no descriptor is free.
   return ::kill(p.id, 0) != 0 && errno == ESRCH;
+}
+
+std::string reason_of_end(const ProcessId& p) {
+  const std::optional<ProcessStatus> s = status_of(p.id);
+  if (!s || s->start != p.start || s->state != 'Z' || s->result == 0) return "";
+  if (!WIFSIGNALED(s->result)) return "exit code " + std::to_string(WEXITSTATUS(s->result));
+  return "signal " + std::to_string(WTERMSIG(s->result)) + ": " + ::strsignal(WTERMSIG(s->result));
 }
 
 }  // namespace trainhost

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace trainhost {
 
@@ -17,5 +18,8 @@ std::optional<ProcessId> process_with(std::int32_t id);
 ProcessId own_process();
 /// True if the process has ended; a zombie, which its parent has not waited for, has ended too.
 bool has_ended(const ProcessId& p);
+/// Why a process has ended: "exit code 1", "signal 9: Killed". "" while it runs, if its parent has waited for
+/// it, or if it belongs to another user.
+std::string reason_of_end(const ProcessId& p);
 
 }  // namespace trainhost

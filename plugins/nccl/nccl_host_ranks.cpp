@@ -25,6 +25,7 @@ using cuda::nccl::Result;
 using cuda::nccl::Type;
 
 constexpr std::uint64_t kLargestChunk = 64 << 10, kSmallestChunk = 256;
+constexpr std::chrono::milliseconds kForWatch{1000};
 constexpr std::uint64_t kBuffer = 16 << 20;  // at most, for all ranks of a round
 
 }  // namespace
@@ -38,6 +39,8 @@ void HostRanks::connect(std::uint64_t timeout_ms) {
   Rendezvous rendezvous(launch_, timeout_ms);
   try {
     rendezvous.together([&] {
+      if (ranks() > 1)
+        watch_.emplace(launch_, [&](const auto& make) { return rendezvous.of_first("watch", make); });
       // NCCL can add in the switch (NVLink SHARP), in an order that differs from call to call. It reads its
       // variables when it makes its first communicator, which is this one. A value of the user stays.
       ::setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -59,6 +62,7 @@ void HostRanks::connect(std::uint64_t timeout_ms) {
       require_complete(nccl_.f.ncclCommInitRankConfig(&comm_, static_cast<int>(ranks()), m.id,
                                                       static_cast<int>(rank()), &config),
                        "connecting the ranks", [&] { rendezvous.require_no_failure(); });
+      if (watch_) watch_->set_connected();
     });
   } catch (...) {
     if (comm_) nccl_.f.ncclCommAbort(std::exchange(comm_, nullptr));
@@ -67,6 +71,7 @@ void HostRanks::connect(std::uint64_t timeout_ms) {
 }
 
 HostRanks::~HostRanks() {
+  watch_.reset();
   if (!comm_) return;
   try {
     const Device::Current current(*device_);
@@ -118,6 +123,8 @@ void HostRanks::require_complete(Result r, const char* what, const std::function
   if (r == Result::kInProgress && !poll(asked, look))
     fail("waited " + seconds + " for other ranks while " + what + " by NCCL");
   if (r == Result::kSuccess) return;
+  // The connection to a rank that has ended fails too: RankWatch reports it better, and ends this process.
+  if (watch_) std::this_thread::sleep_for(kForWatch);
   const char *error = nccl_.f.ncclGetErrorString(r), *last = nccl_.f.ncclGetLastError(comm_);
   fail(std::string("NCCL failed while ") + what + ": " + (error ? error : "") +
        (last && *last ? std::string(": ") + last : ""));
@@ -151,8 +158,10 @@ void HostRanks::wait(std::uint64_t ticket) {
   if (!failure_.empty()) throw StatusError(TH_E_IO, failure_);
 }
 
-/// The launcher ends the others, as it does when a process ends with a code other than 0.
-void HostRanks::abort(std::int32_t code) { std::_Exit(code); }
+void HostRanks::abort(std::int32_t code) {
+  if (watch_) watch_->report_failure();
+  std::_Exit(code);
+}
 
 /// What every rank sends, `bytes` of each, one after the other in the host buffer behind the first chunk.
 /// `own`: of this rank, of which there may be fewer.

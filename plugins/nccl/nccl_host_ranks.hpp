@@ -10,6 +10,7 @@
 #include "plugins/cuda/common/nccl_library.hpp"
 #include "plugins/nccl/device.hpp"
 #include "plugins/nccl/launch_variables.hpp"
+#include "plugins/nccl/rank_watch.hpp"
 #include "trainhost/communicator.h"
 
 namespace trainhost::nccl {
@@ -31,6 +32,7 @@ class HostRanks {
   /// Runs the operation. A failure of a rank is reported by wait(), a wrong argument here.
   std::uint64_t start(const th_collective& c);
   void wait(std::uint64_t ticket);
+  /// Ends all processes: this one has reported a failure.
   [[noreturn]] void abort(std::int32_t code);
 
  private:
@@ -50,7 +52,8 @@ class HostRanks {
   cuda::nccl::Library nccl_;
   std::optional<Device> device_;
   cuda::nccl::Comm comm_ = nullptr;
-  std::uint64_t chunk_ = 0;  // bytes of a rank in a round
+  std::optional<RankWatch> watch_;  // of several ranks
+  std::uint64_t chunk_ = 0;         // bytes of a rank in a round
   std::uint64_t last_ticket_ = 0;
   std::string failure_;
 };

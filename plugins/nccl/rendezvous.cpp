@@ -1,5 +1,5 @@
 // See rendezvous.hpp. Keys in the store: rank/R, a counter of the processes with that rank; process/R, its
-// introduction; meeting, of rank 0; error, of the first process that failed; reported, by rank 0.
+// introduction; meeting and others, of rank 0; error, of the first process that failed; reported, by rank 0.
 #include "plugins/nccl/rendezvous.hpp"
 
 #include <unistd.h>
@@ -91,9 +91,10 @@ void Rendezvous::together(const std::function<void()>& f) {
     end(e, true);
   } catch (const ConnectionError& e) {
     end(StatusError(TH_E_ARG,
-                    "what listens at " + escaped(launch_.place(), 300) +
-                        " (MASTER_ADDR, MASTER_PORT) is not the store of this run: " + e.what(),
-                    "set MASTER_PORT to a port that no other process uses"),
+                    (launch_.launcher_has_store ? "the store of torchrun at " : "rank 0 at ") +
+                        escaped(launch_.place(), 300) +
+                        " (MASTER_ADDR, MASTER_PORT) does not answer: " + e.what(),
+                    "it has ended, or another process uses that port"),
         true);
   } catch (const std::exception& e) {
     end(StatusError(TH_E_INTERNAL, e.what()), true);
@@ -142,6 +143,18 @@ void Rendezvous::wait_for(const std::string& what, const std::function<bool()>& 
   }
 }
 
+std::string Rendezvous::of_first(const std::string& name, const std::function<std::string()>& make) {
+  if (launch_.rank == 0) {
+    const std::string text = make();
+    store_->set(key(name), text);
+    return text;
+  }
+  wait_for(
+      "rank 0, at " + escaped(launch_.place(), 300), [&] { return store_->has({key(name)}); },
+      [] { return std::string(); });
+  return store_->get(key(name));
+}
+
 /// "rank 2 of 4", "ranks 1, 3 of 4".
 std::string Rendezvous::missing_ranks() {
   std::string list;
@@ -188,21 +201,17 @@ Meeting Rendezvous::meet(const Introduction& own, const std::function<cuda::nccl
   if (store_->add(key("rank/" + rank), 1) > 1)
     throw StatusError(TH_E_ARG, "two processes have RANK=" + rank, "each process needs a rank of its own");
   store_->set(key("process/" + rank), joined({own.host, own.gpu, std::to_string(own.device), ranks}));
-  if (launch_.rank == 0) {
+  const auto make_meeting = [&] {
     std::vector<std::string> keys;
     for (std::uint32_t r = 0; r < launch_.ranks; ++r) keys.push_back(key("process/" + std::to_string(r)));
     wait_for(
         "", [&] { return store_->has(keys); }, [&] { return missing_ranks(); });
     const std::vector<std::uint32_t> numbers = local_numbers(read_introductions());
     const cuda::nccl::UniqueId id = make_id();
-    store_->set(key("meeting"),
-                joined({ranks, std::string(id.bytes, sizeof id.bytes),
-                        std::string(reinterpret_cast<const char*>(numbers.data()), 4 * numbers.size())}));
-  }
-  wait_for(
-      "rank 0, at " + escaped(launch_.place(), 300), [&] { return store_->has({key("meeting")}); },
-      [] { return std::string(); });
-  const std::vector<std::string> m = parts_of(store_->get(key("meeting")), 3);
+    return joined({ranks, std::string(id.bytes, sizeof id.bytes),
+                   std::string(reinterpret_cast<const char*>(numbers.data()), 4 * numbers.size())});
+  };
+  const std::vector<std::string> m = parts_of(of_first("meeting", make_meeting), 3);
   if (m[0] != ranks)
     throw StatusError(TH_E_ARG, "WORLD_SIZE is " + ranks + ", but " + escaped(m[0], 20) + " on rank 0");
   std::vector<std::uint32_t> numbers(2 * std::size_t{launch_.ranks});

@@ -41,6 +41,8 @@ class Rendezvous {
   /// Inside together(): waits for all ranks. make_id: called by rank 0. Throws StatusError (TH_E_ARG) if a
   /// rank does not come, or if two processes have one rank or one GPU.
   Meeting meet(const Introduction& own, const std::function<cuda::nccl::UniqueId()>& make_id);
+  /// Inside together(): the text that rank 0 makes, on every rank.
+  std::string of_first(const std::string& name, const std::function<std::string()>& make);
   /// Inside together(): throws if another process has failed.
   void require_no_failure();
 

@@ -2,7 +2,6 @@
 // processed when all of it has arrived, so that no connection waits for another one.
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@ namespace {
 constexpr std::uint64_t kLargestText = 1u << 26, kMostKeys = 1u << 20, kLargestMessage = 1u << 28;
 constexpr std::chrono::seconds kAnswer{
     20};  // for the rest of a message that has begun, and to read an answer
-constexpr std::size_t kPart = 64 << 10, kOtherFiles = 256;
+constexpr std::size_t kPart = 64 << 10;
 
 /// Reads a message from the start of `bytes`. If more are needed it throws NeedsMore.
 struct NeedsMore {
@@ -58,26 +57,10 @@ void append(std::string& to, T value) {
   to.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-/// Lets this process have as many open files.
-void raise_limit_of_files(std::size_t connections) {
-  rlimit limit{};
-  const rlim_t wanted = connections + kOtherFiles;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-  const rlim_t most = limit.rlim_max;
-  limit.rlim_cur = std::min(wanted, most);
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || most < connections + 16)
-    throw ConnectionError("it needs " + std::to_string(wanted) + " open files for " +
-                          std::to_string(connections) + " ranks, but the hard limit is " +
-                          std::to_string(most) +
-                          "; raise it on this host (ulimit -Hn, LimitNOFILE of systemd, docker --ulimit "
-                          "nofile=" +
-                          std::to_string(wanted) + ")");
-}
-
 }  // namespace
 
 StoreServer::StoreServer(std::uint16_t port, std::size_t connections) {
-  raise_limit_of_files(connections);
+  raise_limit_of_files(connections, connections);
   listener_ = listen_at(port);
   wake_ = Socket(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake_.descriptor() < 0) throw ConnectionError(std::strerror(errno));

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -181,6 +182,39 @@ std::optional<Socket> accept_from(const Socket& listener, Milliseconds limit) {
   if (descriptor < 0) return std::nullopt;
   send_at_once(descriptor);
   return Socket(descriptor);
+}
+
+std::uint16_t port_of(const Socket& listener) {
+  sockaddr_storage a{};
+  socklen_t size = sizeof a;
+  if (::getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&a), &size) != 0)
+    throw ConnectionError(std::strerror(errno));
+  return ntohs(a.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(a).sin6_port
+                                       : reinterpret_cast<const sockaddr_in&>(a).sin_port);
+}
+
+void notice_lost_machine(const Socket& connection) {
+  const int yes = 1, idle_s = 10, pause_s = 5, questions = 4;
+  const int s = connection.descriptor();
+  ::setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  ::setsockopt(s, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(s, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
+  ::setsockopt(s, IPPROTO_TCP, TCP_KEEPCNT, &questions, sizeof questions);
+}
+
+void raise_limit_of_files(std::size_t connections, std::size_t ranks) {
+  constexpr std::size_t kOtherFiles = 256, kFewest = 16;
+  rlimit limit{};
+  const rlim_t wanted = connections + kOtherFiles;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  const rlim_t most = limit.rlim_max;
+  limit.rlim_cur = std::min(wanted, most);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || most < connections + kFewest)
+    throw ConnectionError("it needs " + std::to_string(wanted) + " open files for " + std::to_string(ranks) +
+                          " ranks, but the hard limit is " + std::to_string(most) +
+                          "; raise it on this host (ulimit -Hn, LimitNOFILE of systemd, docker --ulimit "
+                          "nofile=" +
+                          std::to_string(wanted) + ")");
 }
 
 }  // namespace trainhost::nccl

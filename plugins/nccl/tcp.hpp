@@ -42,10 +42,20 @@ class Socket {
 /// later, and the name may be known later. Throws ConnectionError with the last reason.
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline);
 
-/// Listens on all addresses of this machine. Throws ConnectionError.
+/// Listens on all addresses of this machine; at port 0: at one that is free. Throws ConnectionError.
 Socket listen_at(std::uint16_t port);
+/// The port of a socket that listens.
+std::uint16_t port_of(const Socket& listener);
 
 /// The next connection; nullopt if none comes within `limit`.
 std::optional<Socket> accept_from(const Socket& listener, std::chrono::milliseconds limit);
+
+/// Makes a connection on which nothing is sent an error (ETIMEDOUT) if the other machine does not answer for
+/// 30 s. A process there that is stopped is no error, because its kernel answers.
+void notice_lost_machine(const Socket& connection);
+
+/// Lets this process have as many open files as connections, and some more. Throws ConnectionError, with the
+/// number of ranks, if the machine lets it have too few.
+void raise_limit_of_files(std::size_t connections, std::size_t ranks);
 
 }  // namespace trainhost::nccl

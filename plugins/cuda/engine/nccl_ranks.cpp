@@ -29,6 +29,7 @@ using nccl::Result;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostGroups = 3;
+constexpr std::chrono::milliseconds kForOthers{1000};
 
 /// What every rank tells the others before they connect.
 struct Introduction {
@@ -262,6 +263,9 @@ void NcclRanks::require_complete(Result r, const char* what) {
     fail(std::string("waited ") + std::to_string(host_->timeout_ms() / 1000) + " s for other ranks while " +
          what + " by NCCL");
   if (r == Result::kSuccess) return;
+  // The connection to a rank that has ended fails too: who that is, the launcher or the communicator of the
+  // host reports, and ends this process.
+  std::this_thread::sleep_for(kForOthers);
   const char *error = nccl_.f.ncclGetErrorString(r),
              *last = nccl_.f.ncclGetLastError(groups_.empty() ? nullptr : groups_.front().comm);
   fail(std::string("NCCL failed while ") + what + ": " + (error ? error : "") +

@@ -4,8 +4,13 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <signal.h>
+
+#include <atomic>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/support/mpirun.hpp"
 #include "tests/support/small_run.hpp"
@@ -253,6 +258,119 @@ BOOST_AUTO_TEST_CASE(processes_of_torchrun_train_as_one_process_does) {
   for (const json& t : summary["memory"]["tiers"])
     BOOST_TEST(t["predicted_bytes"] == t["measured_bytes"], t.dump());
   BOOST_TEST(fs::exists(tmp / "run/model/model.safetensors"));
+}
+
+/// The process of a run that has RANK=`rank`; 0: none.
+pid_t process_of(const fs::path& run, int rank) {
+  std::error_code ec;
+  for (const auto& e : fs::directory_iterator("/proc", ec))
+    if (has(read_file(e.path() / "cmdline"), "output.dir=" + run.string() + '\0') &&
+        has('\0' + read_file(e.path() / "environ"),
+            std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0'))
+      return std::stoi(e.path().filename());
+  return 0;
+}
+
+struct Disturbed {
+  Outcome outcome;
+  double seconds = 0;  // from the signal to the end of the other processes
+};
+
+/// Starts a long run and sends `signal` to one rank when ready() is true for the first time.
+Disturbed disturb(const fs::path& run, const RunOptions& o, int rank, int signal,
+                  const std::function<bool()>& ready, std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"parallel.zero=1", "output.checkpoint_every=2"});
+  std::atomic<bool> ended{false};
+  std::chrono::steady_clock::time_point sent;
+  pid_t victim = 0;
+  std::thread watcher([&] {
+    while (!ended && (!victim || !ready() || ::kill(victim, signal) != 0)) {
+      if (!victim) victim = process_of(run, rank);
+      ::usleep(2000);
+    }
+    sent = std::chrono::steady_clock::now();
+    if (signal != SIGSTOP) return;
+    // A stopped process keeps its launcher from ending: it goes on when the others have ended.
+    while (!ended && (process_of(run, 0) || process_of(run, 2))) ::usleep(20000);
+    ::kill(victim, SIGCONT);
+  });
+  Disturbed d;
+  d.outcome = run_program(train(run, 1000000, more), o);
+  ended = true;
+  watcher.join();
+  d.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
+  BOOST_REQUIRE(victim);
+  for (int r = 0; r < 3; ++r) BOOST_TEST(process_of(run, r) == 0);
+  return d;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+std::size_t steps_in(const fs::path& run) {
+  return count(read_file(run / "metrics.jsonl"), "\"event\":\"step\"");
+}
+
+// The launcher of the test ends no process.
+BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_ends_the_others_and_is_named) {
+  const TemporaryDirectory tmp;
+  const auto killed = [&](const char* name, int rank, const std::function<bool(const fs::path&)>& ready,
+                          const RunOptions& o) {
+    const fs::path run = tmp / name;
+    const Disturbed d = disturb(run, o, rank, SIGKILL, [&] { return ready(run); });
+    BOOST_TEST_CONTEXT(name << ": " << d.outcome.err) {
+      BOOST_TEST(d.outcome.code == 128 + SIGKILL);
+      BOOST_TEST(d.seconds < 10);
+      BOOST_TEST(count(d.outcome.err, "trainhost: ") == 1u);
+      const std::string other = std::to_string(rank == 0 ? 1 : 0);
+      BOOST_TEST(has(d.outcome.err, "trainhost: rank " + other + " on "));
+      BOOST_TEST(has(d.outcome.err, ": rank " + std::to_string(rank) + " on "));
+      BOOST_TEST(has(d.outcome.err, " has ended (process "));
+    }
+  };
+  // Ranks 0 and 1 wait for rank 2, which was not started.
+  killed(
+      "connecting", 1,
+      [begin = std::chrono::steady_clock::now()](const fs::path&) {
+        return std::chrono::steady_clock::now() - begin > std::chrono::seconds(3);
+      },
+      with_devices(under_torchrun(3, 2)));
+  killed(
+      "step", 1, [](const fs::path& run) { return steps_in(run) >= 3; }, with_devices(under_torchrun(3)));
+  killed(
+      "checkpoint", 0,
+      [](const fs::path& run) {
+        std::error_code ec;
+        for (const auto& e : fs::recursive_directory_iterator(run / "checkpoints", ec))
+          if (has(e.path().string(), "weights-rank-")) return true;
+        return false;
+      },
+      with_devices(under_torchrun(3)));
+  // Rank 2 sends nothing more, so the others wait on the device.
+  killed(
+      "waiting", 1,
+      [last = std::size_t{0}, since = std::chrono::steady_clock::now()](const fs::path& run) mutable {
+        const auto now = std::chrono::steady_clock::now();
+        if (const std::size_t steps = steps_in(run); steps != last || steps == 0) last = steps, since = now;
+        return now - since > std::chrono::seconds(2);
+      },
+      with_devices(under_torchrun(3), {{"FAKE_NCCL_STALL", "2:100"}}));
+  const Outcome again =
+      run_program(train(tmp / "step", 12, {"parallel.zero=1", "--resume"}), with_devices(under_torchrun(3)));
+  BOOST_TEST(again.code == 0, again.err);
+}
+
+// When it goes on it learns that the others have ended.
+BOOST_AUTO_TEST_CASE(a_rank_that_is_stopped_ends_the_run_after_the_timeout) {
+  const TemporaryDirectory tmp;
+  const Disturbed d = disturb(tmp / "run", with_devices(under_torchrun(3)), 1, SIGSTOP,
+                              [&] { return steps_in(tmp / "run") >= 2; }, {"parallel.timeout=3"});
+  BOOST_TEST(d.outcome.code == 1, d.outcome.err);
+  BOOST_TEST(d.seconds < 13);
+  BOOST_TEST(has(d.outcome.err, "waited 3 s for other ranks "), d.outcome.err);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_wrong_with_processes_of_torchrun_is_one_message) {
