@@ -54,12 +54,21 @@ std::uint32_t Segments::reserve(std::uint8_t pool, std::uint64_t size) {
 void Segments::add_free(std::uint32_t i) {
   assert(!blocks_[i].used && blocks_[i].mapped);
   blocks_[i].since = time;
-  blocks_[i].list = free_[blocks_[i].pool].insert(key(i));
+  free_[blocks_[i].pool].insert(key(i));
 }
 
 void Segments::make_free(std::uint32_t i) {
-  blocks_[i].used = false;
-  add_free(merged(i));
+  Block& b = blocks_[i];
+  b.used = false;
+  b.since = time;
+  FreeBlocks& free = free_[b.pool];
+  const bool before = joins(b.previous), after = joins(b.next);
+  if (!before && !after) return free.insert(key(i));
+  const FreeBlocks::Key old = key(before ? b.previous : b.next);
+  if (before && after) free.erase(key(b.next));
+  if (before) join(i, true);
+  if (after) join(i, false);
+  free.replace(old, key(i));
 }
 
 /// Returns the part behind the first `size` bytes as a block of its own, which is in no list.
@@ -79,29 +88,43 @@ std::uint32_t Segments::cut(std::uint32_t i, std::uint64_t size) {
 
 void Segments::split(std::uint32_t i, std::uint64_t size) { add_free(cut(i, size)); }
 
+void Segments::take_front(std::uint32_t i, std::uint64_t size) {
+  const FreeBlocks::Key old = key(i);
+  const std::uint32_t rest = cut(i, size);
+  blocks_[rest].since = time;
+  free_[blocks_[i].pool].replace(old, key(rest));
+}
+
+/// Joins the block with its neighbour, whose index becomes unused. Changes no list.
+void Segments::join(std::uint32_t i, bool before) {
+  Block& b = blocks_[i];
+  const std::uint32_t other = before ? b.previous : b.next;
+  const Block& o = blocks_[other];
+  assert(o.pool == b.pool && o.mapped == b.mapped);
+  if (before) {
+    b.address = o.address;
+    b.previous = o.previous;
+    if (b.previous != kNone) blocks_[b.previous].next = i;
+  } else {
+    b.next = o.next;
+    if (b.next != kNone) blocks_[b.next].previous = i;
+  }
+  b.size += o.size;
+  spare_.push_back(other);
+}
+
 /// Joins the block, which is in no list, with neighbours that are not in use and mapped like it. Keeps its
 /// index; those of the neighbours become unused.
 std::uint32_t Segments::merged(std::uint32_t index) {
   for (const bool before : {true, false}) {
-    Block& b = blocks_[index];
+    const Block& b = blocks_[index];
     const std::uint32_t other = before ? b.previous : b.next;
     if (other == kNone || blocks_[other].used || blocks_[other].mapped != b.mapped) continue;
-    Block& o = blocks_[other];
-    assert(o.pool == b.pool);
-    if (o.mapped)
+    if (b.mapped)
       take(other);
     else
-      std::erase(unmapped_[o.pool], other);
-    if (before) {
-      b.address = o.address;
-      b.previous = o.previous;
-      if (b.previous != kNone) blocks_[b.previous].next = index;
-    } else {
-      b.next = o.next;
-      if (b.next != kNone) blocks_[b.next].previous = index;
-    }
-    b.size += o.size;
-    spare_.push_back(other);
+      std::erase(unmapped_[b.pool], other);
+    join(index, before);
   }
   return index;
 }

@@ -30,8 +30,7 @@ constexpr std::uint8_t pool_of(Stream stream, bool small) {
 struct Block {
   std::uint64_t address = 0, size = 0;
   std::uint32_t previous = UINT32_MAX, next = UINT32_MAX;  // in the segment; Segments::kNone at its ends
-  std::uint64_t since = 0;                                 // Segments::time when it became free
-  std::uint32_t list = UINT32_MAX;                         // of FreeBlocks
+  std::uint32_t since = 0;                                 // Segments::time when it became free
   bool used = false, mapped = true;
   std::uint8_t pool = 0;
 };
@@ -53,8 +52,10 @@ class Segments {
   /// A block of at least `size` bytes from memory that was not reserved before: a new segment, or more pages
   /// of one that can grow. In no list of free blocks. kNone if the device has too little memory left.
   std::uint32_t reserve(std::uint8_t pool, std::uint64_t size);
-  /// Cuts the block to `size` bytes; the rest becomes a free block behind it.
+  /// Cuts the block, which is in no list, to `size` bytes; the rest becomes a free block behind it.
   void split(std::uint32_t i, std::uint64_t size);
+  /// The same of a free block, which leaves the list.
+  void take_front(std::uint32_t i, std::uint64_t size);
   /// A block that is no longer in use: merges it with its free neighbours.
   void make_free(std::uint32_t i);
   /// Removes a block from the list of free blocks, to be used or released.
@@ -81,7 +82,7 @@ class Segments {
   std::uint64_t largest_reserved() const { return largest_reserved_; }
 
   /// Stamps blocks that become free; counted by the owner.
-  std::uint64_t time = 0;
+  std::uint32_t time = 0;
 
  private:
   /// Distance between the address ranges of two segments that can grow. PyTorch reserves 1.125 times the
@@ -90,13 +91,13 @@ class Segments {
   static constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 60;
   static_assert(kPools + 1 < 16, "the addresses of all pools fit into 64 bits");
 
-  FreeBlocks::Key key(std::uint32_t i) const {
-    return {blocks_[i].size, blocks_[i].address, i, blocks_[i].list};
-  }
+  FreeBlocks::Key key(std::uint32_t i) const { return {blocks_[i].size, blocks_[i].address, i}; }
   std::uint32_t add(const Block& b);
   std::uint32_t add_segment(std::uint8_t pool, std::uint64_t bytes, bool mapped);
   void add_free(std::uint32_t i);
   std::uint32_t cut(std::uint32_t i, std::uint64_t size);
+  bool joins(std::uint32_t i) const { return i != kNone && !blocks_[i].used && blocks_[i].mapped; }
+  void join(std::uint32_t i, bool before);
   std::uint32_t merged(std::uint32_t i);
   void set_reserved(std::uint64_t bytes);
   std::uint32_t grow(std::uint8_t pool, std::uint64_t size);

@@ -25,10 +25,17 @@ class Allocator {
   std::uint32_t allocate(std::uint64_t bytes, Stream stream) {
     const std::uint64_t size = rounded_request(bytes, config_);
     const std::uint8_t pool = pool_of(stream, size <= kSmallSize);
-    std::uint32_t block = take_free(pool, size);
-    if (block == Segments::kNone) block = reserve(pool, size);
-    if (block == Segments::kNone) return block;
-    if (splits(segments_[block], size)) segments_.split(block, size);
+    if (collects() && !is_small(pool)) ++segments_.time;
+    std::uint32_t block = find_free(pool, size);
+    if (block == Segments::kNone) {
+      block = reserve(pool, size);
+      if (block == Segments::kNone) return block;
+      if (splits(segments_[block], size)) segments_.split(block, size);
+    } else if (splits(segments_[block], size)) {
+      segments_.take_front(block, size);
+    } else {
+      segments_.take(block);
+    }
     segments_[block].used = true;
     allocated_ += segments_[block].size;
     result_.allocated = std::max(result_.allocated, allocated_);
@@ -90,13 +97,6 @@ class Allocator {
     if (size < config_.max_split_size && bytes >= config_.max_split_size) return Segments::kNone;
     if (size >= config_.max_split_size && bytes >= size + config_.max_non_split_rounding)
       return Segments::kNone;
-    return found;
-  }
-
-  std::uint32_t take_free(std::uint8_t pool, std::uint64_t size) {
-    if (collects() && !is_small(pool)) ++segments_.time;
-    const std::uint32_t found = find_free(pool, size);
-    if (found != Segments::kNone) segments_.take(found);
     return found;
   }
 

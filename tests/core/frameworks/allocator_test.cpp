@@ -120,15 +120,23 @@ BOOST_AUTO_TEST_CASE(free_blocks_of_thousands_of_sizes_are_found_in_the_order_of
   std::vector<FreeBlocks::Key> blocks;
   for (std::uint32_t i = 0; i < 40'000; ++i) {
     if (blocks.size() < 50 || (blocks.size() < 900 && below(2))) {
-      FreeBlocks::Key k{512 * (1 + std::uint64_t{below(20'000)}), std::uint64_t{i} << 20, i};
-      k.list = free.insert(k);
+      const FreeBlocks::Key k{512 * (1 + std::uint64_t{below(20'000)}), (std::uint64_t{i} + 1) << 40, i};
+      free.insert(k);
       blocks.push_back(k);
       expected.insert({k.size, k.address, k.block});
     } else {
       const std::size_t at = below(static_cast<std::uint32_t>(blocks.size()));
       const FreeBlocks::Key k = blocks[at];
-      free.erase(k);
       expected.erase({k.size, k.address, k.block});
+      if (below(2)) {  // a part of it is taken, or bytes before it are freed
+        const std::uint64_t bytes = 512 * (1 + std::uint64_t{below(400)});
+        blocks[at] = below(2) && bytes < k.size ? FreeBlocks::Key{k.size - bytes, k.address + bytes, i}
+                                                : FreeBlocks::Key{k.size + bytes, k.address - bytes, k.block};
+        free.replace(k, blocks[at]);
+        expected.insert({blocks[at].size, blocks[at].address, blocks[at].block});
+        continue;
+      }
+      free.erase(k);
       blocks[at] = blocks.back();
       blocks.pop_back();
     }
