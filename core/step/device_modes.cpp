@@ -62,7 +62,8 @@ BufferId HostBuffers::add(Buffer b) {
 BufferId HostBuffers::scalars() {
   // Made on first use: not every section needs each buffer.
   if (scalars_ != kNoBuffer) return scalars_;
-  Buffer b = p_[p_.find(role::kScalars)];
+  device_scalars_ = p_.find(role::kScalars);
+  Buffer b = p_[device_scalars_];
   b.copy = kOnHost, b.tier = Tier::kPinned;
   return scalars_ = add(b);
 }
@@ -98,11 +99,11 @@ BufferId HostBuffers::pinned(const char* role, std::int32_t layer, std::uint32_t
 // The table stays on the host: rows of the batch's tokens are gathered there, and only the hidden state is
 // copied. `copy_class` counts the copy as activation or as stream.
 void HostBuffers::update_on_host(Op op, std::vector<Op>& out) {
-  const BufferId device = p_.find(role::kScalars), host = scalars();
+  const BufferId host = scalars();
   for (BufferId& b : op.in)
-    if (b == device) b = host;
+    if (b == device_scalars_) b = host;
   for (BufferId& b : op.out)
-    if (b == device) b = host;
+    if (b == device_scalars_) b = host;
   if (op.kind == OpKind::kGradSquares) op[operand::grad_squares::kPartials] = kNoBuffer;
   if (op.kind == OpKind::kAdafactor) {
     BufferId& sums = op[operand::adafactor::kSums];

@@ -56,6 +56,7 @@ class HostBuffers {
 
  private:
   Program& p_;
+  BufferId device_scalars_ = kNoBuffer;  // known with scalars_
   BufferId scalars_ = kNoBuffer, ids_ = kNoBuffer, token_ = kNoBuffer, targets_ = kNoBuffer,
            sums_ = kNoBuffer;
 };
