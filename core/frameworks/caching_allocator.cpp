@@ -196,28 +196,37 @@ std::uint64_t rounded_request(std::uint64_t bytes, const AllocatorConfig& config
   return multiple(bytes, kMinBlock);
 }
 
-AllocatorResult replay_allocator(const Trace& trace, const AllocatorConfig& config, std::uint64_t capacity) {
+AllocatorResult replay_allocator(const Trace& trace, const AllocatorConfig& config, std::uint64_t capacity,
+                                 const CopiedStep* copied) {
   Allocator allocator(config, capacity);
   std::vector<std::uint32_t> block_of(trace.storages.size(), Segments::kNone);
-  for (std::uint64_t i = 0; i < trace.events.size(); ++i) {
-    const TraceEvent e = trace.events[i];
-    if (trace.storages[e.storage].bytes == 0) continue;  // PyTorch asks for no memory
-    if (!e.allocation) {
-      allocator.release(block_of[e.storage]);
-      continue;
+  std::uint64_t event = 0;  // as if the second step were part of the trace
+  // Returns false where the device has no memory left. skips: the events of a storage.
+  const auto replay_from = [&](std::size_t begin, auto&& skips) {
+    for (std::size_t i = begin; i < trace.events.size(); ++i) {
+      const TraceEvent e = trace.events[i];
+      if (skips(e.storage)) continue;
+      ++event;
+      if (!e.allocation) {
+        if (block_of[e.storage] != Segments::kNone) allocator.release(block_of[e.storage]);
+        continue;
+      }
+      const TraceStorage& storage = trace.storages[e.storage];
+      if (storage.bytes == 0) continue;  // PyTorch asks for no memory
+      const bool freed_at_once = i + 1 < trace.events.size() && trace.events[i + 1].storage == e.storage;
+      if (freed_at_once && allocator.touch(storage.bytes, storage.stream)) {
+        ++i, ++event;
+        continue;
+      }
+      block_of[e.storage] = allocator.allocate(storage.bytes, storage.stream);
+      if (block_of[e.storage] == Segments::kNone) return allocator.fail(event - 1), false;
     }
-    const TraceStorage& storage = trace.storages[e.storage];
-    const bool freed_at_once = i + 1 < trace.events.size() && trace.events[i + 1].storage == e.storage;
-    if (freed_at_once && allocator.touch(storage.bytes, storage.stream)) {
-      ++i;
-      continue;
-    }
-    block_of[e.storage] = allocator.allocate(storage.bytes, storage.stream);
-    if (block_of[e.storage] == Segments::kNone) {
-      allocator.fail(i);
-      break;
-    }
-  }
+    return true;
+  };
+  // The storages of the first step that the second one has again are free by then.
+  if (replay_from(0, [](std::uint32_t) { return false; }) && copied)
+    replay_from(copied->from.events,
+                [&](std::uint32_t storage) -> bool { return copied->kept[storage - copied->from.storages]; });
   return allocator.result();
 }
 

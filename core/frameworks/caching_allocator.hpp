@@ -41,9 +41,10 @@ struct AllocatorResult {
 /// it; a freed block is merged with its free neighbours. Segments stay reserved until the device has no
 /// memory left. New segments have ascending addresses.
 ///
-/// capacity: bytes that the device has for segments; 0: no limit.
+/// capacity: bytes that the device has for segments; 0: no limit. copied: the second step, which is not part
+/// of the trace; null: none.
 AllocatorResult replay_allocator(const Trace& trace, const AllocatorConfig& config = {},
-                                 std::uint64_t capacity = 0);
+                                 std::uint64_t capacity = 0, const CopiedStep* copied = nullptr);
 
 /// Bytes that the allocator gives for a request: multiples of 512, or a division of a power of two.
 std::uint64_t rounded_request(std::uint64_t bytes, const AllocatorConfig& config);

@@ -22,10 +22,6 @@ struct LayerUnits {
   std::uint32_t few() const { return layers - (count() - kRepeatedFrom) * period; }
 };
 
-/// Where a step begins in a trace.
-struct TraceMark {
-  std::size_t storages = 0, events = 0, phases = 0;
-};
 TraceMark end_of(const Trace& t);
 
 /// For each storage that the step from `first` on allocates: whether the step keeps it for the whole run, so

@@ -67,6 +67,18 @@ struct Trace {
   std::string name_of(const TraceStorage& s) const;
 };
 
+/// Where a step begins in a trace.
+struct TraceMark {
+  std::size_t storages = 0, events = 0, phases = 0;
+};
+
+/// The second step of a trace as a copy of the events of the first one, from `from` on, without those of the
+/// storages in `kept`, as kept_by_step() returns them.
+struct CopiedStep {
+  TraceMark from;
+  std::vector<bool> kept;
+};
+
 /// Appends to a trace. An in-house framework is described with these four calls.
 class TraceWriter {
  public:

@@ -270,21 +270,29 @@ std::uint64_t CalculatedStep::peak_bytes() const {
                                  copied_ ? copied_->kept : none);
 }
 
-TrainingStep CalculatedStep::take() && {
+/// Replaces the events of few layers by those of all.
+void CalculatedStep::write_layers() {
   assert(complete());
-  if (!repetition_) {
-    if (copied_) copy_step(step_.trace, copied_->from, copied_->kept);
-    return std::move(step_);
-  }
+  if (!repetition_) return;
   Trace trace = repetition_->write();
   if (copied_) {
     const TraceMark begin = begin_of_steps(trace);
     // What the small model keeps, all layers keep.
-    copy_step(trace, begin, kept_by_step(trace, begin).value());
+    copied_ = {begin, kept_by_step(trace, begin).value()};
   }
   repetition_.reset();
   step_.trace = std::move(trace);
   step_.repeated = true;
+}
+
+AllocatorResult CalculatedStep::replay(const AllocatorConfig& config, std::uint64_t capacity) {
+  write_layers();
+  return replay_allocator(step_.trace, config, capacity, copied_ ? &*copied_ : nullptr);
+}
+
+TrainingStep CalculatedStep::take() && {
+  write_layers();
+  if (copied_) copy_step(step_.trace, copied_->from, copied_->kept);
   return std::move(step_);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/types.hpp"
+#include "core/frameworks/caching_allocator.hpp"
 #include "core/frameworks/ddp.hpp"
 #include "core/frameworks/fsdp.hpp"
 #include "core/frameworks/host_memory.hpp"
@@ -166,13 +167,6 @@ struct TrainingStep {
   bool repeated = false;  // most layers are copies of one
 };
 
-/// The second step of a trace as a copy of the events of the first one, from `from` on, without those of the
-/// storages in `kept`, as kept_by_step() returns them.
-struct CopiedStep {
-  TraceMark from;
-  std::vector<bool> kept;
-};
-
 /// training_step() in two parts, for callers that often need no more than the peak.
 class CalculatedStep {
  public:
@@ -187,6 +181,10 @@ class CalculatedStep {
   std::uint64_t peak_bytes() const;
   /// False where the calculation ended early; there is then no step to take.
   bool complete() const { return !above_limit_; }
+  /// What the step offloads.
+  const HostMemory& host() const { return step_.host; }
+  /// What replay_allocator() finds for the step, without writing a second one that is a copy.
+  AllocatorResult replay(const AllocatorConfig& config, std::uint64_t capacity);
   /// The step, once.
   TrainingStep take() &&;
 
@@ -196,6 +194,7 @@ class CalculatedStep {
   bool calculate_by_script(const model::Architecture& architecture, const StepSettings& settings,
                            const LayerUnits& units, std::uint64_t limit);
   void end_above_limit(std::uint64_t bytes);
+  void write_layers();
 
   TrainingStep step_;  // of few layers where they are repeated
   std::vector<std::int32_t> executed_;

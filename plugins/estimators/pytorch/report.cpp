@@ -96,7 +96,12 @@ class Replay {
   /// limit: where the step allocates more bytes, only that is known about it.
   Replay(const model::Architecture& a, const frameworks::StepSettings& s,
          const frameworks::AllocatorConfig& c, std::uint64_t limit)
-      : architecture(a), settings(s), allocator(c), step_(a, s, limit), peak_bytes(step_.peak_bytes()) {}
+      : architecture(a),
+        settings(s),
+        allocator(c),
+        step_(a, s, limit),
+        host_(step_.host().buffers()),
+        peak_bytes(step_.peak_bytes()) {}
 
   model::Architecture architecture;
   frameworks::StepSettings settings;
@@ -104,12 +109,20 @@ class Replay {
 
  private:
   mutable frameworks::CalculatedStep step_;
+  std::vector<frameworks::HostBuffers> host_;
 
  public:
   const std::uint64_t peak_bytes;  // at least, if the step is not complete
   bool answers(std::uint64_t limit) const { return step_.complete() || peak_bytes > limit; }
-  const frameworks::Trace& trace() const { return whole().trace; }
-  const std::vector<frameworks::HostBuffers>& host() const { return whole().host; }
+  const frameworks::Trace& trace() const {
+    std::call_once(whole_once_, [this] {
+      const std::lock_guard guard(step_lock_);
+      is_whole_ = true;
+      whole_ = std::move(step_).take().trace;
+    });
+    return whole_;
+  }
+  const std::vector<frameworks::HostBuffers>& host() const { return host_; }
   const frameworks::Peak& peak() const {
     std::call_once(peak_once_, [this] { peak_ = frameworks::find_peak(trace()); });
     return peak_;
@@ -117,18 +130,25 @@ class Replay {
   /// By an allocator without a limit.
   std::uint64_t reserved() const {
     std::call_once(reserved_once_, [this] {
-      reserved_ = frameworks::replay_allocator(trace(), allocator).reserved;
+      reserved_ = replayed(allocator, 0).reserved;
       knows_reserved_ = true;
     });
     return reserved_;
   }
   bool knows_reserved() const { return knows_reserved_; }
+  /// By another allocator; capacity: bytes of the device, 0: without a limit.
+  frameworks::AllocatorResult replayed(const frameworks::AllocatorConfig& config,
+                                       std::uint64_t capacity) const {
+    const std::lock_guard guard(step_lock_);
+    return is_whole_ ? frameworks::replay_allocator(whole_, config, capacity)
+                     : step_.replay(config, capacity);
+  }
   /// On a device with `capacity` bytes for it. Planners ask again for the same device.
   frameworks::AllocatorResult limited(std::uint64_t capacity) const {
     const std::lock_guard guard(limited_lock_);
     const auto found = std::ranges::find(limited_, capacity, &Limited::first);
     if (found != limited_.end()) return found->second;
-    limited_.emplace_back(capacity, frameworks::replay_allocator(trace(), allocator, capacity));
+    limited_.emplace_back(capacity, replayed(allocator, capacity));
     const frameworks::AllocatorResult& made = limited_.back().second;
     // An allocator that never reaches its limit is like one without. What max_split_size releases at the
     // limit is not counted as a retry.
@@ -144,24 +164,12 @@ class Replay {
   }
 
  private:
-  struct Whole {
-    frameworks::Trace trace;
-    std::vector<frameworks::HostBuffers> host;
-  };
-  const Whole& whole() const {
-    assert(step_.complete());
-    std::call_once(whole_once_, [this] {
-      frameworks::TrainingStep step = std::move(step_).take();
-      whole_ = {std::move(step.trace), step.host.buffers()};
-    });
-    return whole_;
-  }
-
   using Limited = std::pair<std::uint64_t, frameworks::AllocatorResult>;  // capacity, result
   mutable std::once_flag whole_once_, peak_once_, reserved_once_;
-  mutable std::mutex limited_lock_;
+  mutable std::mutex limited_lock_, step_lock_;
+  mutable bool is_whole_ = false;
   mutable std::vector<Limited> limited_;
-  mutable Whole whole_;
+  mutable frameworks::Trace whole_;  // with both steps, where it is asked for
   mutable frameworks::Peak peak_;
   mutable std::uint64_t reserved_ = 0;
   mutable std::atomic<bool> knows_reserved_ = false;
@@ -242,7 +250,7 @@ void suggest_expandable_segments(const Replay& r, const Options& options, const 
   if (budget && (r.peak_bytes + options.runtime > budget || r.reserved() + options.runtime <= budget)) return;
   frameworks::AllocatorConfig expandable = r.allocator;
   expandable.expandable_segments = true;
-  const std::uint64_t other = frameworks::replay_allocator(r.trace(), expandable).reserved;
+  const std::uint64_t other = r.replayed(expandable, 0).reserved;
   if (other < r.reserved())
     notes.push_back("With plan.allocator = \"expandable_segments:True\" it reserves " + format_bytes(other) +
                     ".");
@@ -286,7 +294,7 @@ std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std:
   if (options.framework != Framework::kTorchtitan || options.allocator_given) return 0;
   frameworks::AllocatorConfig expandable = r.allocator;
   expandable.expandable_segments = true;
-  return std::max(reserved, frameworks::replay_allocator(r.trace(), expandable).reserved) - reserved;
+  return std::max(reserved, r.replayed(expandable, 0).reserved) - reserved;
 }
 
 /// Tensors that one layer's backward pass allocates, with recomputation. How many of them a compiled layer

@@ -1,9 +1,11 @@
 // Steps of equal layers, of which few are calculated and repeated, have the events of a step that calculates
 // all of them: under DDP and ZeRO, whose buckets depend on the number of layers, in pipeline stages, and with
-// the passes of Megatron-LM, which are kept for other ranks. More settings of transformers: oracle_test.cpp.
+// the passes of Megatron-LM, which are kept for other ranks. The allocator reserves the same for both. More
+// settings of transformers: oracle_test.cpp.
 #include <boost/test/unit_test.hpp>
 #include <string>
 
+#include "core/frameworks/caching_allocator.hpp"
 #include "core/frameworks/evaluate.hpp"
 #include "core/frameworks/training_step.hpp"
 #include "tests/core/frameworks/same_steps.hpp"
@@ -32,6 +34,27 @@ StepSettings settings_of(ModelSource modules) {
   return s;
 }
 
+/// The allocator on a device of any size, on one that is reached, and on one that is too small. Its result
+/// for the step of which the second is not written is that for all events.
+void check_replays(const model::Architecture& a, const StepSettings& s, const Trace& all,
+                   const std::string& what) {
+  CalculatedStep step(a, s);
+  for (const char* text : {"", "expandable_segments:True", "max_split_size_mb:32",
+                           "garbage_collection_threshold:0.6", "roundup_power2_divisions:4"}) {
+    const AllocatorConfig config = parse_allocator_config(text);
+    const AllocatorResult unlimited = replay_allocator(all, config);
+    const std::uint64_t gaps = unlimited.reserved - unlimited.allocated;
+    for (const std::uint64_t capacity : {std::uint64_t{0}, unlimited.allocated + gaps / 2,
+                                         unlimited.allocated, unlimited.allocated / 10 * 9}) {
+      const AllocatorResult x = step.replay(config, capacity), y = replay_allocator(all, config, capacity);
+      const bool same = x.reserved == y.reserved && x.allocated == y.allocated &&
+                        x.reserved_at_end == y.reserved_at_end && x.retries == y.retries &&
+                        x.out_of_memory == y.out_of_memory && x.failed_event == y.failed_event;
+      BOOST_TEST(same, what + ", allocator '" + text + "', " + std::to_string(capacity) + " bytes");
+    }
+  }
+}
+
 /// repeated: whether the steps are expected to be copies of few layers.
 void check(const model::Architecture& a, StepSettings s, const std::string& what, bool repeated = true) {
   const TrainingStep copied = training_step(a, s);
@@ -41,6 +64,8 @@ void check(const model::Architecture& a, StepSettings s, const std::string& what
   BOOST_TEST(test::same_steps(copied, computed), what);
   BOOST_TEST(peak == find_peak(computed.trace).bytes, what);
   BOOST_TEST(copied.repeated == repeated, what);
+  s.repeats_layers = s.copies_step = true;
+  check_replays(a, s, computed.trace, what);
 }
 
 }  // namespace
@@ -97,6 +122,36 @@ BOOST_AUTO_TEST_CASE(layers_of_two_kinds_in_turn) {
   check(a, s, "FSDP2");
   a.layers.erase(a.layers.begin() + 4);
   check(a, s, "other layers", false);
+}
+
+// Tensors of up to hundreds of MiB, which have segments of their own or divide them.
+BOOST_AUTO_TEST_CASE(large_tensors) {
+  model::Architecture a = llama(12);
+  a.vocab = 32'000, a.hidden = 2048;
+  a.layers.front().layer.attention.heads = 16, a.layers.front().layer.attention.head_dim = 128;
+  a.layers.front().layer.mlp.width = 5632;
+  for (const bool checkpoint : {false, true})
+    for (const std::uint32_t sequence : {500u, 2048u}) {
+      StepSettings s = settings_of(ModelSource::kTransformers);
+      s.sequence = sequence, s.checkpoint = checkpoint;
+      const std::string what =
+          std::to_string(sequence) + (checkpoint ? " tokens, recomputed, " : " tokens, ");
+      check(a, s, what + "one device");
+      s.lora_rank = 8, s.lora_targets = kLoraQ | kLoraDown;
+      check(a, s, what + "adapters");
+      s.lora_rank = s.lora_targets = 0, s.ddp.on = true;
+      check(a, s, what + "DDP");
+      s.ddp = {}, s.zero.ranks = 4;
+      for (const std::uint32_t stage : {1u, 2u, 3u}) {
+        s.zero.stage = stage;
+        check(a, s, what + "ZeRO " + std::to_string(stage));
+      }
+      s.zero = {}, s.fsdp.ranks = 4, s.fsdp.shards = Element::kBF16;
+      check(a, s, what + "FSDP2");
+      s = settings_of(ModelSource::kTorchtitan);
+      s.sequence = sequence, s.checkpoint = checkpoint;
+      check(a, s, what + "torchtitan");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(stages_of_torchtitan) {
