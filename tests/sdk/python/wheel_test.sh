@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# wheel_test.sh SOURCE WORK: `tools/dev wheel` builds a wheel of at most 40 MB; every library that its files need is
-# inside or belongs to a bare system; installed in an empty environment, it plans, trains and is listed by pip. Skipped
-# without pip or without the packages that it needs.
+# wheel_test.sh SOURCE WORK: `tools/dev wheel` builds a wheel of at most 40 MB for manylinux_2_27; every library that its
+# files need is inside or belongs to a bare system, and no symbol needs a newer glibc; installed in an empty environment,
+# it plans, trains and is listed by pip. Skipped without pip or without the packages that it needs.
 set -euo pipefail
 source=$1 work=$2
 fail() { echo "FAILED: $*"; exit 1; }
@@ -13,17 +13,23 @@ python/bin/pip download -q --no-deps -d ignored scikit-build-core >/dev/null 2>&
 "$source/tools/dev" wheel >log 2>&1 || { tail -n 40 log; fail "tools/dev wheel"; }
 wheel=$(ls "$source"/build-wheel/dist/*.whl)
 [ "$(stat -c %s "$wheel")" -le 40000000 ] || fail "$wheel has $(stat -c %s "$wheel") bytes"
+[[ $wheel == *-manylinux_2_27_x86_64.whl ]] || fail "the platform of $wheel"
 python/bin/pip install -q --no-deps --no-index "$wheel"
 packages=$(python/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 
 # Every library by name: of the wheel, or of a system without further packages. zlib is on every system (dpkg and rpm
 # need it), and auditwheel leaves it outside.
-bare=' libc.so.6 libm.so.6 libgcc_s.so.1 libstdc++.so.6 libz.so.1 ld-linux-x86-64.so.2 libmpi.so.40 libmpich.so.12 '
+# Not the C++ library: the oldest of these systems have one that lacks symbols.
+bare=' libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 libgcc_s.so.1 libz.so.1 ld-linux-x86-64.so.2 '
+bare+=' libmpi.so.40 libmpich.so.12 '
 for file in $(find "$packages"/trainhost* -type f \( -name '*.so*' -o -path '*/bin/trainhost' \)); do
   for library in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
     [ -e "$packages/trainhost.libs/$library" ] || [[ $bare == *" $library "* ]] ||
       fail "$(basename "$file") needs $library, which is not in the wheel"
   done
+  newest=$(readelf -VW "$file" | grep -o 'Name: GLIBC_[0-9.A-Z]*' | sed 's/.*GLIBC_//' | sort -V | tail -n 1)
+  [ "$(printf '%s\n' 2.27 "$newest" | sort -V | tail -n 1)" = 2.27 ] ||
+    fail "$(basename "$file") needs glibc $newest"
 done
 export TRAINHOST_CACHE=$work/cache PATH=$work/python/bin:$PATH
 unset TRAINHOST_PLUGIN_PATH
