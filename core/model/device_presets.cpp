@@ -12,9 +12,11 @@ constexpr std::uint64_t gib(double n) { return static_cast<std::uint64_t>(n * (1
 // (cudaMemGetInfo). It is less than the memory of the board, because the driver keeps some, and depends on
 // the driver's version by some 100 MiB: of the values in public bug reports of 2023 to 2026 the smallest that
 // occurs often. H100 PCIe: as H100 SXM, which has the same total in nvidia-smi (81,559 MiB). Of GH200, H20,
-// RTX 3090 Ti, 4060 Ti, 4070, 4080, 5060 Ti, 5070, 5080 (with their Ti and SUPER), 6000 Ada and PRO 6000 no
-// such reports were read: the total of nvidia-smi, less what the driver keeps on the nearest device above.
-// TPU and CPU: as advertised.
+// RTX 3080 12 GB, 3080 Ti, 3090 Ti, 4060 Ti, 4070, 4080, 5060 Ti 16 GB, 5070, 5080 (with their Ti and SUPER),
+// 6000 Ada and PRO 6000 no such reports were read: the total of nvidia-smi, less what the driver keeps on the
+// nearest device above. Cards of 8 GB: reports of 2025 and 2026 of the RTX 2070 and 2080 SUPER (7.60 GiB),
+// 3070 and 3070 Ti (7.66), 4060 (7.60 to 7.63) and Blackwell cards (7.51 to 7.53); the others of a generation
+// have the same total in nvidia-smi. TPU and CPU: as advertised.
 //
 // Rates: published by the vendors; not checked again against their documents on 2026-11-21. Of two published
 // figures the smaller is used: f32 accumulation where f16 is faster (GeForce), 95 GB where other documents
@@ -64,14 +66,40 @@ const std::vector<DevicePreset>& device_table() {
        gib(255.98), 6000,   1307.4, 653.7, 163.4, 448,   1307.4, 2614.9, 8,    50,      64,     0,   0},
       {"mi355x-288gb", "AMD", "Instinct MI355X",
        gib(287.98), 8000,   2516.6, 0,     157.3, 538,   2516.6, 5033,   8,    50,      64,     0,   0},
+      {"rtx-2070", "NVIDIA", "GeForce RTX 2070",
+       gib(7.60),   448,    0,      0,     7.5,   16,    29.9,   0,      2,    0,       16,     36,  75},
+      {"rtx-2070-super", "NVIDIA", "GeForce RTX 2070 SUPER",
+       gib(7.60),   448,    0,      0,     9.1,   25,    36.2,   0,      2,    0,       16,     40,  75},
+      {"rtx-2080", "NVIDIA", "GeForce RTX 2080",
+       gib(7.60),   448,    0,      0,     10.1,  25,    40.3,   0,      2,    0,       16,     46,  75},
+      {"rtx-2080-super", "NVIDIA", "GeForce RTX 2080 SUPER",
+       gib(7.60),   496,    0,      0,     11.2,  25,    44.6,   0,      2,    0,       16,     48,  75},
+      {"rtx-2080-ti", "NVIDIA", "GeForce RTX 2080 Ti",
+       gib(10.56),  616,    0,      0,     13.4,  50,    53.8,   0,      2,    0,       16,     68,  75},
       {"rtx-3060", "NVIDIA", "GeForce RTX 3060 12 GB",
        gib(11.63),  360,    25.5,   12.7,  12.7,  32,    25.5,   0,      2,    0,       32,     28,  86},
+      {"rtx-3060-ti", "NVIDIA", "GeForce RTX 3060 Ti",
+       gib(7.66),   448,    32.4,   16.2,  16.2,  32,    32.4,   0,      2,    0,       32,     38,  86},
+      {"rtx-3070", "NVIDIA", "GeForce RTX 3070",
+       gib(7.66),   448,    40.6,   20.3,  20.3,  32,    40.6,   0,      2,    0,       32,     46,  86},
+      {"rtx-3070-ti", "NVIDIA", "GeForce RTX 3070 Ti",
+       gib(7.66),   608,    43.5,   21.7,  21.7,  32,    43.5,   0,      2,    0,       32,     48,  86},
+      {"rtx-3080-10gb", "NVIDIA", "GeForce RTX 3080 10 GB",
+       gib(9.64),   760,    59.5,   29.8,  29.8,  32,    59.5,   0,      2,    0,       32,     68,  86},
+      {"rtx-3080-12gb", "NVIDIA", "GeForce RTX 3080 12 GB",
+       gib(11.63),  912,    61.3,   30.6,  30.6,  32,    61.3,   0,      2,    0,       32,     70,  86},
+      {"rtx-3080-ti", "NVIDIA", "GeForce RTX 3080 Ti",
+       gib(11.63),  912,    68.2,   34.1,  34.1,  32,    68.2,   0,      2,    0,       32,     80,  86},
       {"rtx-3090", "NVIDIA", "GeForce RTX 3090",
        gib(23.55),  936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32,     82,  86},
       {"rtx-3090-ti", "NVIDIA", "GeForce RTX 3090 Ti",
        gib(23.55),  1008,   80,     40,    40,    56.25, 80,     0,      2,    0,       32,     84,  86},
+      {"rtx-4060", "NVIDIA", "GeForce RTX 4060",
+       gib(7.60),   272,    30.2,   15.1,  15.1,  16,    30.2,   60.5,   2,    0,       16,     24,  89},
       {"rtx-4060-ti-16gb", "NVIDIA", "GeForce RTX 4060 Ti 16 GB",
        gib(15.57),  288,    44.1,   22.1,  22.1,  16,    44.1,   88.2,   2,    0,       16,     34,  89},
+      {"rtx-4060-ti-8gb", "NVIDIA", "GeForce RTX 4060 Ti 8 GB",
+       gib(7.60),   288,    44.1,   22.1,  22.1,  16,    44.1,   88.2,   2,    0,       16,     34,  89},
       {"rtx-4070", "NVIDIA", "GeForce RTX 4070",
        gib(11.62),  504,    58.3,   29.1,  29.1,  32,    58.3,   116.6,  2,    0,       32,     46,  89},
       {"rtx-4070-super", "NVIDIA", "GeForce RTX 4070 SUPER",
@@ -86,8 +114,14 @@ const std::vector<DevicePreset>& device_table() {
        gib(15.57),  736,    104.4,  52.2,  52.2,  32,    104.4,  208.9,  2,    0,       32,     80,  89},
       {"rtx-4090", "NVIDIA", "GeForce RTX 4090",
        gib(23.60),  1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32,     128, 89},
+      {"rtx-5050", "NVIDIA", "GeForce RTX 5050",
+       gib(7.52),   320,    26.3,   13.2,  13.2,  32,    26.3,   52.7,   2,    0,       32,     20,  120},
+      {"rtx-5060", "NVIDIA", "GeForce RTX 5060",
+       gib(7.52),   448,    38.4,   19.2,  19.2,  32,    38.4,   76.7,   2,    0,       32,     30,  120},
       {"rtx-5060-ti-16gb", "NVIDIA", "GeForce RTX 5060 Ti 16 GB",
        gib(15.45),  448,    47.4,   23.7,  23.7,  32,    47.4,   94.8,   2,    0,       32,     36,  120},
+      {"rtx-5060-ti-8gb", "NVIDIA", "GeForce RTX 5060 Ti 8 GB",
+       gib(7.52),   448,    47.4,   23.7,  23.7,  32,    47.4,   94.8,   2,    0,       32,     36,  120},
       {"rtx-5070", "NVIDIA", "GeForce RTX 5070",
        gib(11.47),  672,    61.7,   30.9,  30.9,  64,    61.7,   123.5,  2,    0,       64,     48,  120},
       {"rtx-5070-ti", "NVIDIA", "GeForce RTX 5070 Ti",

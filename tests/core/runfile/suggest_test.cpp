@@ -35,10 +35,13 @@ BOOST_AUTO_TEST_CASE(a_device_is_found_by_a_part_of_its_name) {
   BOOST_TEST(devices("NVIDIA RTX 6000 Ada Generation") == Names{"rtx-6000-ada"});
   BOOST_TEST(devices("p100").empty());
   // Other cards of nearly the same name, most with other memory.
-  for (const char* other : {"RTX 4060", "NVIDIA GeForce RTX 3060 Ti", "rtx-4090-laptop", "RTX 3070 Ti"})
+  for (const char* other : {"RTX 4050", "NVIDIA GeForce RTX 3050 Ti", "rtx-4090-laptop", "RTX 2060"})
     BOOST_TEST(devices(other).empty(), other);
   BOOST_TEST(devices("4070") == Names{"rtx-4070"});
   BOOST_TEST(devices("4070 Ti") == Names{"rtx-4070-ti"});
+  BOOST_TEST(devices("NVIDIA GeForce RTX 3070") == Names{"rtx-3070"});
+  BOOST_TEST(devices("RTX 4060") == Names{"rtx-4060"});  // not the Ti
+  BOOST_TEST((devices("4060 Ti") == Names{"rtx-4060-ti-16gb", "rtx-4060-ti-8gb"}));
   BOOST_TEST(devices("").empty());
   BOOST_TEST(devices("-").empty());
   // Every device by its own names.
@@ -88,7 +91,8 @@ BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
   BOOST_TEST(canonical_name("model.preset", "Llama_3_8B") == "llama-3-8b");
   BOOST_TEST(canonical_name("model.preset", "llama") == "llama");
   BOOST_TEST(canonical_name("output.dir", "4090") == "4090");
-  BOOST_TEST(canonical_name("memory.device", "rtx-4060") == "rtx-4060");  // not the Ti with 16 GB
+  BOOST_TEST(canonical_name("memory.device", "rtx-4060-ti") == "rtx-4060-ti");  // 8 or 16 GB
+  BOOST_TEST(canonical_name("memory.device", "4060") == "rtx-4060");            // not the Ti
   for (const auto& [name, framework] : {std::pair("fsdp", "fsdp2"),
                                         {"LLaMA-Factory", "llama-factory"},
                                         {"Megatron-LM", "megatron"},
@@ -112,7 +116,7 @@ BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
 BOOST_AUTO_TEST_CASE(several_meanings_are_listed) {
   BOOST_TEST(suggest_device("A100") == "; did you mean 'a100-40gb' or 'a100-80gb'?");
   BOOST_TEST(suggest_device("rtx") ==
-             "; did you mean 'rtx-3060', 'rtx-3090', 'rtx-3090-ti' or 'rtx-4060-ti-16gb'?");
+             "; did you mean 'rtx-2070', 'rtx-2070-super', 'rtx-2080' or 'rtx-2080-super'?");
   BOOST_TEST(suggest_device("h100-80g") == "; did you mean 'h100-80gb'?");
   BOOST_TEST(suggest_device("GPU").find("--backend=cuda") != std::string::npos);
   BOOST_TEST(suggest_device("abacus") == "");
