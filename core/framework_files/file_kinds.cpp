@@ -14,6 +14,7 @@
 #include "core/framework_files/read_files.hpp"
 #include "core/framework_files/yaml_read.hpp"
 #include "core/runfile/paths.hpp"
+#include "core/runfile/python_script.hpp"
 #include "core/runfile/toml_read.hpp"
 
 namespace fs = std::filesystem;
@@ -191,6 +192,34 @@ void add_swift_entries(const std::string& text, const std::string& path, bool sc
   }
 }
 
+constexpr const char* kPlanInference =
+    "give the files of a training run; --model=MODEL --set plan.mode=inference plans inference";
+
+/// Throws for YAML of ms-swift with options of a command that trains nothing.
+void check_swift_command(const File& f) {
+  constexpr const char* kOptions[][2] = {{"sampler_engine", "sample"},
+                                         {"sampler_type", "sample"},
+                                         {"num_return_sequences", "sample"},
+                                         {"infer_backend", "infer"}};
+  for (const Entry& e : f.entries)
+    for (const auto& [key, command] : kOptions)
+      if (e.key == key)
+        throw usage_error(fmt::format("{} is an option of `swift {}`, which trains nothing", key, command),
+                          kPlanInference, e.key_where);
+}
+
+/// `megatron rlhf --use_ray`: tables of roles, each with its devices ("gpus"). That of the trainer is the
+/// job.
+void join_swift_roles(Entries& entries) {
+  constexpr std::string_view kTrainer = "train.";
+  if (std::ranges::none_of(entries, [](const Entry& e) { return e.key == "train.gpus"; })) return;
+  for (Entry& e : entries) {
+    if (!e.key.starts_with(kTrainer)) continue;
+    e.spelling = e.key;
+    e.key = e.key == "train.gpus" ? "NPROC_PER_NODE" : e.key.substr(kTrainer.size());
+  }
+}
+
 /// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
 /// one, because LLaMA-Factory and axolotl share keys with them.
 const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
@@ -223,6 +252,10 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
     throw usage_error("this looks like a configuration of NeMo or Lightning, whose keys --from does not know",
                       "plan the same job with --model=MODEL --for=megatron and --set KEY=VALUE",
                       {f.path, 1, 1});
+  for (const Entry& e : f.entries)
+    if (e.key == "max_new_tokens")
+      throw usage_error("this file has settings of generation, and none of training", kPlanInference,
+                        e.key_where);
   throw usage_error("no key of this file tells which framework it is for",
                     "name it, for example --from=deepspeed:" + f.path + "; kinds: " + names_of_kinds(),
                     {f.path, 1, 1});
@@ -316,7 +349,7 @@ const Kind& kind_of(void (*read)(const Entries&, Job&)) {
 
 File read_file(const std::string& argument) {
   File f = parse_argument(argument);
-  const std::string text = runfile::read_text_file(f.path, kMaxFileBytes, "file", {"--from"});
+  const std::string text = runfile::read_configuration(f.path, f.path, kMaxFileBytes, "file", {"--from"});
   const Syntax own = syntax_of(f.path, text);
   // Of a named kind, the row for the syntax of the file.
   if (f.kind)
@@ -330,6 +363,10 @@ File read_file(const std::string& argument) {
                       "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
   // A named kind is taken as it is, also where none of its keys occurs.
   if (!f.kind) f.kind = &recognize(f, syntax, text);
+  if ((f.kind->read == read_swift || f.kind->read == read_swift_megatron) && syntax == Syntax::kYaml) {
+    check_swift_command(f);
+    join_swift_roles(f.entries);
+  }
   if (f.kind->read == read_torchtune) torchtune_command(text, f.path, f.entries);
   // Names as argparse stores them; Megatron-LM's rules have its spelling.
   if (f.kind->read == read_training_script || f.kind->read == read_llama_factory_script ||

@@ -90,6 +90,10 @@ constexpr Rule kSwiftMegatron[] = {
     {"mcore-ref-model", Use::kNeedsMore, "", kOtherModelToo},
     {"teacher-model", Use::kNeedsMore, "", kOtherModelToo},
     {"use-vllm", Use::kNeedsMore, "", kSampler},
+    // Roles of a run under Ray beside the trainer.
+    {"colocate-groups*", Use::kNeedsMore, "", "other roles take turns on the devices of the trainer"},
+    {"rollout.*", Use::kNotModelled, "", "an engine that samples; its devices are not planned"},
+    {"teacher.*", Use::kNotModelled, "", "a second model; its devices are not planned"},
     {"task-type", Use::kNotModelled, "causal_lm", "another head of the model"},
     {"freeze-llm", Use::kNotModelled, "", kUntrained},
     {"freeze-parameters*", Use::kNotModelled, "", kUntrained},

@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/runfile/named_values.hpp"
 #include "core/runfile/paths.hpp"
+#include "core/runfile/python_script.hpp"
 #include "core/runfile/resolve_settings.hpp"
 #include "core/runfile/schema.hpp"
 #include "core/runfile/suggest.hpp"
@@ -47,6 +48,10 @@ std::string option_for(const fs::path& file) {
   return "";
 }
 
+std::string read_run_file(const fs::path& path, const fs::path& file) {
+  return read_configuration(path, file.string(), kMaxTomlBytes, "run file", {});
+}
+
 }  // namespace
 
 /// An empty file name is the built-in run. Paths in the file are relative to its folder, not to the current
@@ -57,7 +62,7 @@ RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
   const fs::path path = fs::absolute(file).lexically_normal();
   std::vector<Entry> entries;
   try {
-    entries = read_toml(read_text_file(path, kMaxTomlBytes, "run file", {}), file.string());
+    entries = read_toml(read_run_file(path, file), file.string());
   } catch (const Error& e) {
     const std::string hint = option_for(file);
     throw hint.empty() ? e : Error(e.code(), e.what(), hint, e.where());
@@ -172,8 +177,7 @@ CheckedRun check_run(const fs::path& file, const std::vector<Override>& override
   if (file.empty()) return check_run("", "", {}, fs::current_path(), overrides);
   const fs::path path = fs::absolute(file).lexically_normal();
   try {
-    return check_run(read_text_file(path, kMaxTomlBytes, "run file", {}), file.string(), path,
-                     path.parent_path(), overrides);
+    return check_run(read_run_file(path, file), file.string(), path, path.parent_path(), overrides);
   } catch (const Error& e) {
     return {{{e}}, {}};
   }

@@ -1,4 +1,5 @@
 // Scripts of ms-swift: what its options mean as settings of a run file, and its defaults.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "tests/core/framework_files/settings_of.hpp"
@@ -83,6 +84,39 @@ BOOST_AUTO_TEST_CASE(presets_are_those_of_their_own_option) {
   BOOST_TEST(
       (fate("t.sh", job + "--deepspeed_preset z2\n", "deepspeed_preset").first == KeyUse::kNotUnderstood));
   BOOST_TEST(error_of("t.sh", job + "--@deepspeed_preset z2\n").find("expected zero0") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(yaml_of_commands_that_train_nothing_is_refused) {
+  const std::string model = "model: Qwen/Qwen2.5-0.5B\nmax_length: 2048\n";
+  const std::string hint =
+      " (give the files of a training run; --model=MODEL --set plan.mode=inference plans inference)";
+  BOOST_TEST(error_of("s.yaml", model + "sampler_engine: vllm\n") ==
+             "s.yaml:3: sampler_engine is an option of `swift sample`, which trains nothing" + hint);
+  BOOST_TEST(
+      error_of("s.yaml", "num_return_sequences: 4\n" + model).starts_with("s.yaml:1: num_return_sequences"));
+  BOOST_TEST(error_of("i.yaml", model + "infer_backend: vllm\n") ==
+             "i.yaml:3: infer_backend is an option of `swift infer`, which trains nothing" + hint);
+  BOOST_TEST(error_of("g.yaml", "max_new_tokens: 1024\ntemperature: 0\n") ==
+             "g.yaml:1: this file has settings of generation, and none of training" + hint);
+}
+
+BOOST_AUTO_TEST_CASE(the_trainer_of_a_run_under_ray_is_planned) {
+  const std::string job =
+      "rlhf_type: grpo\nmodel: Qwen/Qwen2.5-0.5B\nsplit_dataset_ratio: 0\nmicro_batch_size: 2\n"
+      "global_batch_size: 16\nmax_length: 4096\nuse_vllm: true\n"
+      "train:\n  gpus: 4\n  tuner_type: lora\n  lora_rank: 16\n  tensor_model_parallel_size: 2\n"
+      "rollout:\n  gpus: 4\n  vllm_tensor_parallel_size: 1\n";
+  const auto s = settings("r.yaml", job);
+  BOOST_TEST(value(s, "plan.framework") == "megatron");
+  BOOST_TEST(value(s, "parallel.tensor") == "2");
+  BOOST_TEST(value(s, "parallel.data") == "2");
+  BOOST_TEST(value(s, "lora.rank") == "16");
+  BOOST_TEST(value(s, "train.grad_accum") == "4");
+  BOOST_TEST((fate("r.yaml", job, "rollout.gpus").first == KeyUse::kNotModelled));
+  const std::string groups = job + "colocate_groups: [[train, rollout]]\n";
+  BOOST_TEST(std::ranges::any_of(read_text("r.yaml", groups).keys, [](const runfile::FileKey& k) {
+    return k.key.starts_with("colocate_groups") && k.use == KeyUse::kNotModelled && k.needs_more;
+  }));
 }
 
 BOOST_AUTO_TEST_CASE(variables_give_the_devices_of_all_nodes) {
