@@ -25,6 +25,7 @@
 #include "core/runfile/paths.hpp"
 #include "core/runfile/planned_settings.hpp"
 #include "core/runfile/resolve_settings.hpp"
+#include "core/runfile/suggest.hpp"
 #include "core/runfile/usual_run.hpp"
 
 namespace fs = std::filesystem;
@@ -71,12 +72,33 @@ ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& n
   return model_from_inline(fields, s);
 }
 
+/// Throws if `text` is the name of a preset and of no folder: presets have dimensions only.
+void reject_preset_as_folder(const std::string& text, const fs::path& folder, const Where& where) {
+  const std::string preset = canonical_name("model.preset", text);
+  std::error_code ec;
+  if (!find_preset(preset) || fs::exists(folder, ec)) return;
+  const bool trained = find_model_preset(preset) != nullptr;
+  throw usage_error(
+      fmt::format("'{}' is a preset, which has no weights to train further, and no folder here",
+                  escaped(text)),
+      fmt::format(
+          "give the folder of the model as Hugging Face has it (config.json, *.safetensors, tokenizer); "
+          "`trainhost plan --model={0} --lora` plans its memory{1}",
+          preset,
+          trained ? fmt::format(", `trainhost train --model={} --set data.train=FILE` trains it from "
+                                "random weights",
+                                preset)
+                  : ""),
+      where);
+}
+
 /// The folder of a model in Hugging Face layout: config.json and weights. Without weights the run can be
 /// planned and its data read; require_weights() refuses to train it.
 void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
   const Where where = s.where("model.path");
   const std::string text = s.text("model.path");
   c.model_folder = resolve_path(text, base);
+  reject_preset_as_folder(text, c.model_folder, where);
   std::error_code ec;
   require_folder(c.model_folder, "model.path", where,
                  is_hub_name(text, base)

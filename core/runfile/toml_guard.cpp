@@ -15,9 +15,10 @@ class Scanner {
  public:
   Scanner(std::string_view text, const std::string& name) : text_(text), name_(name) {}
 
-  void run() {
+  std::optional<OpenString> run() {
     if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark
     while (at_ < text_.size()) step();
+    return open_;
   }
 
  private:
@@ -57,8 +58,7 @@ class Scanner {
                "a key has one dot at most: train.steps");
         break;
       default:
-        if (static_cast<unsigned char>(c) >= 0x80)
-          fail("only ASCII is allowed outside strings and comments", "enclose the text in quotes");
+        if (static_cast<unsigned char>(c) >= 0x80) fail_non_ascii();
     }
     advance();
   }
@@ -80,6 +80,7 @@ class Scanner {
   void skip_string(char quote) {
     const std::string triple(3, quote);
     const bool multiline = text_.substr(at_, 3) == triple;
+    const OpenString begin{line_, column_, multiline ? triple : std::string(1, quote)};
     for (int i = 0; i < (multiline ? 3 : 1); ++i) advance();
     while (at_ < text_.size()) {
       if (text_[at_] == '\\' && quote == '"') {
@@ -87,7 +88,7 @@ class Scanner {
         // An escaped line end continues a multi-line string, but does not belong to a single-line one.
         if (at_ < text_.size() && (multiline || text_[at_] != '\n')) advance();
       } else if (!multiline && text_[at_] == '\n') {
-        return;  // unterminated: reported by the parser
+        break;
       } else if (multiline ? text_.substr(at_, 3) == triple : text_[at_] == quote) {
         // Up to two quotes that belong to a multi-line string may precede its three closing quotes.
         for (int i = 0; i < (multiline ? 5 : 1) && at_ < text_.size() && text_[at_] == quote; ++i) advance();
@@ -96,6 +97,15 @@ class Scanner {
         advance();
       }
     }
+    if (!open_) open_ = begin;
+  }
+
+  /// Typographic quotes come from word processors and web pages.
+  [[noreturn]] void fail_non_ascii() const {
+    for (const char* quote : {"\u201C", "\u201D", "\u2018", "\u2019", "\u00AB", "\u00BB"})
+      if (text_.substr(at_).starts_with(quote))
+        fail("a typographic quotation mark is no quote in TOML", "write \" or '");
+    fail("only ASCII is allowed outside strings and comments", "enclose the text in quotes");
   }
 
   [[noreturn]] void fail(std::string what, std::string hint = {}) const {
@@ -107,6 +117,7 @@ class Scanner {
   std::size_t at_ = 0;
   std::uint32_t line_ = 1, column_ = 1;
   int depth_ = 0, dots_ = 0;
+  std::optional<OpenString> open_;
 };
 
 /// TOML is UTF-8 throughout, so a line end is found without decoding.
@@ -119,13 +130,16 @@ std::uint32_t line_of_bad_utf8(std::string_view text) {
 
 }  // namespace
 
-void guard_toml(std::string_view text, const std::string& name) {
+std::optional<OpenString> guard_toml(std::string_view text, const std::string& name) {
   if (text.size() > kMaxTomlBytes)
     throw usage_error(fmt::format("the file has {} bytes; a run file has at most {}",
                                   format_count(text.size()), format_count(kMaxTomlBytes)),
                       {}, {name});
-  if (!valid_utf8(text)) throw usage_error("the file is not valid UTF-8", {}, {name, line_of_bad_utf8(text)});
-  Scanner(text, name).run();
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    throw usage_error("the file is UTF-16", "save it as UTF-8", {name, 1, 1});
+  if (!valid_utf8(text))
+    throw usage_error("the file is not valid UTF-8", "save it as UTF-8", {name, line_of_bad_utf8(text)});
+  return Scanner(text, name).run();
 }
 
 }  // namespace trainhost::runfile

@@ -1,5 +1,7 @@
 // Reads TOML with toml++, whose assertions throw (core/base/toml_fence.hpp), so that a malformed file ends in
 // an error message. Results are plain values; no toml++ type leaves this file.
+#include <fmt/format.h>
+
 #include "core/base/toml_fence.hpp"
 
 #include <algorithm>
@@ -102,19 +104,89 @@ std::uint32_t line_of_assertion(std::string_view text) {
   return static_cast<std::uint32_t>(line - ends.begin()) + 1;
 }
 
+/// The lines of `text` before line `line`, from 1.
+std::string_view lines_before(std::string_view text, std::uint32_t line) {
+  std::size_t at = 0;
+  for (; line > 1; --line) {
+    const std::size_t end = text.find('\n', at);
+    if (end == text.npos) break;
+    at = end + 1;
+  }
+  return text.substr(0, at);
+}
+
+/// A key or a table that is defined twice: the lines before the error, which the parser has read, have the
+/// first definition. `reported` has the name in quotes.
+Error redefinition(std::string_view text, const std::string& name, std::uint32_t line,
+                   std::string_view reported) {
+  const std::size_t begin = reported.find('\''), end = reported.rfind('\'');
+  const std::string word(reported.substr(begin + 1, end - begin - 1));
+  std::vector<Entry> known;
+  std::vector<RunFileError> ignored;
+  try {
+    flatten(toml::parse(lines_before(text, line)), "", name, known, &ignored);
+  } catch (const toml::parse_error&) {  // the line is a part of a list
+  }
+  sort_by_position(known);
+  const auto begins_with_bracket = [&](std::uint32_t at) { return line_of_toml(text, at).starts_with('['); };
+  const bool header = begins_with_bracket(line);
+  std::string key = word;
+  if (!header)  // relative to the table of the line
+    for (const Entry& e : known)
+      if (e.value.kind == Value::Kind::kTable && begins_with_bracket(e.key_where.line))
+        key = e.key + "." + word;
+  const auto first = std::ranges::find(known, key, &Entry::key);
+  const std::string shown = escaped(key, 200);
+  const std::string where =
+      first == known.end() ? "" : fmt::format(", first in line {}", first->key_where.line);
+  const Where at{name, line, 1};
+  if (!header)
+    return usage_error(fmt::format("not valid TOML: {} is set twice{}", shown, where),
+                       "remove one of the two lines", at);
+  if (first != known.end() && first->value.kind != Value::Kind::kTable)
+    return usage_error(fmt::format("not valid TOML: {} has a value in line {}, and is no table", shown,
+                                   first->key_where.line),
+                       "remove one of the two lines", at);
+  if (first != known.end() && !begins_with_bracket(first->key_where.line))
+    return usage_error(
+        fmt::format("not valid TOML: line {} has defined the table [{}] already, by a dotted key",
+                    first->key_where.line, shown),
+        fmt::format("move that line below [{0}], without '{0}.'", shown), at);
+  return usage_error(fmt::format("not valid TOML: the table [{}] is defined twice{}", shown, where),
+                     fmt::format("move the keys of both tables [{}] into one", shown), at);
+}
+
+Error syntax_error(std::string_view text, const std::string& name, const toml::parse_error& e,
+                   const std::optional<OpenString>& open) {
+  const std::string_view reported = e.description();
+  const Where where = where_of(e.source(), name);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != text.npos && text[first] == '{')
+    return usage_error("not valid TOML: the text begins with '{', as JSON does",
+                       "pass a model's config.json with --model=FILE", where);
+  const auto says = [&](std::string_view words) { return reported.find(words) != reported.npos; };
+  // The parser stops at the end of the line, or of the file.
+  if (open && open->line <= where.line && says("string:"))
+    return usage_error(
+        "not valid TOML: the string that begins here is not closed",
+        fmt::format("end it with {}{}", open->quotes, open->quotes.size() == 1 ? " in the same line" : ""),
+        {name, open->line, open->column});
+  if (says("end-of-file"))
+    return usage_error("not valid TOML: the file ends within a value or a table header",
+                       "finish it, or copy the file again", where);
+  if (says("cannot redefine existing") && says("'"))
+    return redefinition(text, name, where.line, reported);
+  TomlMistake mistake = toml_mistake(text, where.line, reported);
+  if (mistake.what.empty()) mistake.what = escaped(reported, 400);
+  return usage_error("not valid TOML: " + mistake.what, mistake.remedy, where);
+}
+
 toml::table parse(const std::string& text, const std::string& name) {
-  guard_toml(text, name);
+  const std::optional<OpenString> open = guard_toml(text, name);
   try {
     return toml::parse(std::string_view(text));
   } catch (const toml::parse_error& e) {
-    const std::size_t first = text.find_first_not_of(" \t\r\n");
-    const bool json = first != std::string::npos && text[first] == '{';
-    const bool ended = e.description().find("end-of-file") != std::string_view::npos;
-    throw usage_error("not valid TOML: " + escaped(e.description(), 400),
-                      json    ? "pass a model's config.json with --model=FILE"
-                      : ended ? "the file is incomplete: finish it, or copy it again"
-                              : toml_remedy(text, e.source().begin.line, e.description()),
-                      where_of(e.source(), name));
+    throw syntax_error(text, name, e, open);
   } catch (const TomlAssertion&) {
     throw usage_error("not valid TOML", "look for an unfinished key, table header or value",
                       {name, line_of_assertion(text)});

@@ -1,6 +1,7 @@
-// See toml_remedy.hpp. The parser says what it expected at a column; people need to know what to write. The
-// rules look at the line itself and use the parser's description only where the line does not show the
-// mistake. Each rule is tested in tests/core/runfile/mistakes_test.cpp.
+// See toml_remedy.hpp. The parser says what it expected at a column; people need to know what is wrong and
+// what to write. The rules look at the line itself and use the parser's description only where the line does
+// not show the mistake. Strings that are not closed and keys that are set twice need the text before the
+// line: toml_read.cpp. Each rule is tested in tests/core/runfile/mistakes_test.cpp.
 #include "core/runfile/toml_remedy.hpp"
 
 #include <fmt/format.h>
@@ -19,15 +20,6 @@ std::string_view trimmed(std::string_view s) {
   const std::size_t first = s.find_first_not_of(kSpace);
   if (first == s.npos) return {};
   return s.substr(first, s.find_last_not_of(kSpace) - first + 1);
-}
-
-std::string_view text_of_line(std::string_view text, std::uint32_t line) {
-  for (; line > 1; --line) {
-    const std::size_t end = text.find('\n');
-    if (end == text.npos) return {};
-    text.remove_prefix(end + 1);
-  }
-  return text.substr(0, text.find('\n'));
 }
 
 /// The line's parts around its first '='; the value without a comment.
@@ -51,81 +43,156 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   });
 }
 
-/// The value is a string that is not closed, or has a wrong escape.
-std::string remedy_of_string(const KeyAndValue& kv, std::string_view reported) {
-  if (reported.find("escape sequence") != reported.npos)
-    return fmt::format("in double quotes write \\\\ for a backslash, or use single quotes: {} = 'PATH'",
-                       escaped(kv.key, 60));
-  const char quote = kv.value.front();
-  // A lone quote is both the first and the last character.
-  if (kv.value.size() < 2 || kv.value.back() != quote)
-    return fmt::format("end the string with {} in the same line", quote);
-  return "remove control characters from the string, or write several strings as a list: [\"A\", \"B\"]";
+bool says(std::string_view reported, std::string_view words) { return reported.find(words) != reported.npos; }
+
+/// What follows a complete value or a table header in its line. toml++ says this of the character there.
+bool is_behind_value(std::string_view reported) {
+  return says(reported, "expected a comment or whitespace") || says(reported, "expected value-terminator");
 }
 
-std::string remedy_of_number(const KeyAndValue& kv, std::string_view reported) {
+/// A string with a wrong escape, a control character, or text behind it.
+TomlMistake mistake_of_string(const KeyAndValue& kv, std::string_view reported) {
+  const std::string key = escaped(kv.key, 60);
+  if (says(reported, "escape sequence") || says(reported, "unicode scalar sequence")) {
+    const bool whole = kv.value.size() > 2 && kv.value.back() == '"' && kv.value.find('\'') == kv.value.npos;
+    const std::string inner = whole ? escaped(kv.value.substr(1, kv.value.size() - 2), 200) : "PATH";
+    return {"a backslash in double quotes begins an escape sequence, and this one is unknown",
+            fmt::format("use single quotes: {} = '{}'; or write \\\\ for each backslash", key, inner)};
+  }
+  if (says(reported, "control characters"))
+    return {"a control character in a string", "remove it, or write it as \\u0000 with its code"};
+  return {"text follows the string",
+          fmt::format("write several strings as a list: {} = [\"A\", \"B\"]", key)};
+}
+
+TomlMistake mistake_of_number(const KeyAndValue& kv, std::string_view reported) {
+  const std::string value = escaped(kv.value, 60);
   // Only the parser knows the range of a number; everything else is visible in its characters.
-  if (reported.find("representable") != reported.npos) return "write a number of at most 18 digits";
+  if (says(reported, "representable"))
+    return {fmt::format("{} does not fit in 64 bits", value), "write a number of at most 18 digits"};
+  const std::string what = fmt::format("'{}' is no number in TOML", value);
   // "1,000" or "1, 2": a thousands separator and a list without brackets look alike.
-  if (kv.value.find(',') != kv.value.npos) return "write numbers without separators, lists in []";
+  if (kv.value.find(',') != kv.value.npos) return {what, "write numbers without separators, lists in []"};
   const std::size_t point = kv.value.find('.');
   const auto digit_at = [&](std::size_t at) {
     return at < kv.value.size() && kDigits.find(kv.value[at]) != kDigits.npos;
   };
   if (point != kv.value.npos && !(point > 0 && digit_at(point - 1) && digit_at(point + 1)))
-    return "write digits on both sides of the decimal point";
-  if (kv.value.size() > 1 && kv.value.front() == '0' && digit_at(1)) return "remove the leading zeros";
-  return "write a number as 8, 0.5 or 3e-4";
+    return {what, "write digits on both sides of the decimal point"};
+  if (kv.value.size() > 1 && kv.value.front() == '0' && digit_at(1))
+    return {what, "remove the leading zeros"};
+  return {what, "write a number as 8, 0.5 or 3e-4"};
 }
 
-std::string remedy_of_value(const KeyAndValue& kv, std::string_view reported) {
-  if (kv.key.empty()) return "write a key before '='";
-  if (kv.value.empty()) return fmt::format("write a value after '=', or remove {}", escaped(kv.key, 60));
+/// True if the parser stopped at the beginning of a value, not between two of them: a word without quotes in
+/// a list or a table in braces.
+bool is_at_value(std::string_view reported) {
+  return says(reported, "could not determine value type") || says(reported, "parsing boolean") ||
+         says(reported, "parsing floating-point") || says(reported, "parsing value");
+}
+
+TomlMistake mistake_of_list(std::string_view key, std::string_view reported) {
+  const std::string list = key.empty() ? "" : escaped(key, 60) + " = ";
+  if (is_at_value(reported))
+    return {"an item of the list is no value in TOML",
+            fmt::format("write strings in quotes: {}[\"A\", \"B\"]", list)};
+  if (says(reported, "saw comma"))
+    return {"two commas in the list without an item between them", "remove one of them"};
+  return {"the list has no ',' between two items, or is not closed",
+          "separate the items of a list by commas, and end it with ]"};
+}
+
+TomlMistake mistake_of_braces(std::string_view reported) {
+  if (says(reported, "dangling comma") || says(reported, "saw comma"))
+    return {"a ',' without an entry behind it in { }", "remove the comma"};
+  if (says(reported, "expected '='"))
+    return {"an entry in { } has no '='", "write '=' between key and value: { KEY = VALUE }"};
+  if (is_at_value(reported))
+    return {"a value in { } is no value in TOML", "write strings in quotes: { KEY = \"VALUE\" }"};
+  return {"the table in { } is not closed in its line, or has no ',' between two entries",
+          "separate the entries of { } by commas, and end them with } in the same line"};
+}
+
+TomlMistake mistake_of_value(const KeyAndValue& kv, std::string_view reported) {
+  const std::string key = escaped(kv.key, 60);
+  if (kv.key.empty()) return {"no key before '='", "write a key before '='"};
+  if (kv.value.empty())
+    return {fmt::format("{} has no value", key), fmt::format("write a value after '=', or remove {}", key)};
+  const char first = kv.value.front(), last = kv.value.back();
+  if (kv.value.size() > 1 && (last == ';' || last == ',') &&
+      (is_behind_value(reported) || (first != '[' && first != '{')))
+    return {fmt::format("'{}' behind the value", last), fmt::format("remove the '{}'", last)};
   // The first character decides what the value was meant to be.
-  const char first = kv.value.front();
-  if (first == '"' || first == '\'') return remedy_of_string(kv, reported);
-  if (first == '[') return "separate the items of a list by commas, and end it with ]";
-  if (first == '{') return "separate the entries of { } by commas, and end them with } in the same line";
-  if (first == '=') return fmt::format("write one '=': {} = VALUE", escaped(kv.key, 60));
-  if (kv.value.find('=') != kv.value.npos) return "write one KEY = VALUE per line";
-  if (is_one_of(kv.value, {"true", "false", "yes", "no", "on", "off"})) return "write true or false";
+  if (first == '"' || first == '\'') return mistake_of_string(kv, reported);
+  if (is_behind_value(reported) && (first == '[' || first == '{'))
+    return {"text follows the value", "write one KEY = VALUE per line"};
+  if (first == '[') return mistake_of_list(kv.key, reported);
+  if (first == '{') return mistake_of_braces(reported);
+  if (first == '=')
+    return {fmt::format("two '=' behind {}", key), fmt::format("write one '=': {} = VALUE", key)};
+  if (kv.value.find('=') != kv.value.npos)
+    return {"the line sets two keys", "write one KEY = VALUE per line"};
+  if (is_one_of(kv.value, {"true", "false", "yes", "no", "on", "off"}))
+    return {fmt::format("'{}' is no value in TOML", kv.value), "write true or false"};
   // What consists of digits, signs, points and exponents was meant as a number.
   if (kv.value.find_first_not_of("0123456789+-._,eExXoObB ") == kv.value.npos &&
       kv.value.find_first_of(kDigits) != kv.value.npos)
-    return remedy_of_number(kv, reported);
-  if (kv.value.find('"') != kv.value.npos) return "write the whole value in quotes";
-  return fmt::format("write strings in quotes: {} = \"{}\"", escaped(kv.key, 60), escaped(kv.value, 60));
+    return mistake_of_number(kv, reported);
+  if (kv.value.find('"') != kv.value.npos)
+    return {"only a part of the value is in quotes", "write the whole value in quotes"};
+  // In double quotes a backslash would begin an escape sequence.
+  const char quote = kv.value.find('\\') != kv.value.npos ? '\'' : '"';
+  return {"a string without quotes",
+          fmt::format("write strings in quotes: {} = {}{}{}", key, quote, escaped(kv.value, 60), quote)};
 }
 
-std::string remedy_of_header(std::string_view line, std::string_view reported) {
+TomlMistake mistake_of_header(std::string_view line, std::string_view reported) {
   // The line without its "[" and its comment.
   const std::string_view name = trimmed(line.substr(0, line.find('#'))).substr(1);
   const std::string_view word = trimmed(name.substr(0, name.find_first_of("] \t[")));
-  if (word.empty()) return "write the name of a table: [train]";
-  if (reported.find("redefine") != reported.npos)
-    return fmt::format("move the keys of both tables [{}] into one", escaped(word, 60));
-  return fmt::format("write the table header alone in its line: [{}]", escaped(word, 60));
+  if (word.empty()) return {"the table header has no name", "write the name of a table: [train]"};
+  return {is_behind_value(reported) ? "text follows the table header" : "the table header has no ]",
+          fmt::format("write the table header alone in its line: [{}]", escaped(word, 60))};
+}
+
+TomlMistake missing_equals(std::string_view key, const char* what) {
+  return {fmt::format("{} key '{}'", what, escaped(key, 60)),
+          fmt::format("write '=' between key and value: {} = VALUE", escaped(key, 60))};
 }
 
 }  // namespace
 
-std::string toml_remedy(std::string_view text, std::uint32_t line_number, std::string_view reported) {
-  const std::string_view line = trimmed(text_of_line(text, line_number));
-  const auto says = [&](std::string_view words) { return reported.find(words) != reported.npos; };
-  if (line.starts_with('[') && line.find('=') == line.npos) return remedy_of_header(line, reported);
+std::string_view line_of_toml(std::string_view text, std::uint32_t line) {
+  for (; line > 1; --line) {
+    const std::size_t end = text.find('\n');
+    if (end == text.npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  return trimmed(text.substr(0, text.find('\n')));
+}
+
+TomlMistake toml_mistake(std::string_view text, std::uint32_t line_number, std::string_view reported) {
+  const std::string_view line = line_of_toml(text, line_number);
+  const std::size_t equals = line.find('='), colon = line.find(':');
+  // "[train" is a header, ["a.txt"] may be a line of a list.
+  if (line.starts_with('[') && says(reported, "table header")) return mistake_of_header(line, reported);
+  if (line.starts_with('[') && is_behind_value(reported) && says(reported, "root table"))
+    return mistake_of_header(line, reported);
   // Comments of other languages; before the search for "=", which a comment may contain.
   if (line.starts_with("//") || line.starts_with("/*") || line.starts_with(';'))
-    return "begin a comment with #";
-  if (says("redefine")) return "remove one of the two lines";
-  const std::size_t equals = line.find('='), colon = line.find(':');
-  if (colon != line.npos && (equals == line.npos || colon < equals))
-    return fmt::format("write '=' between key and value: {} = VALUE",
-                       escaped(trimmed(line.substr(0, colon)), 60));
-  if (equals != line.npos) return remedy_of_value(split(line), reported);
-  if (says("expected '='") && !line.empty())
-    return fmt::format("write '=' between key and value: {} = VALUE",
-                       escaped(line.substr(0, line.find_first_of(kSpace)), 60));
-  return "each line is a [TABLE], KEY = VALUE or a # comment; `trainhost init` writes an example";
+    return {"a comment of another language", "begin a comment with #"};
+  if (says(reported, "redefine")) return {"", "remove one of the two lines"};
+  if (colon != line.npos && (equals == line.npos || colon < equals) && !says(reported, "array"))
+    return missing_equals(trimmed(line.substr(0, colon)), "':' instead of '=' behind the");
+  // A list that begins in an earlier line.
+  const KeyAndValue kv = equals == line.npos ? KeyAndValue{} : split(line);
+  if ((says(reported, "array") && !kv.value.starts_with('[')) ||
+      (kv.key.empty() && is_at_value(reported) && equals == line.npos))
+    return mistake_of_list({}, reported);
+  if (equals != line.npos) return mistake_of_value(kv, reported);
+  if (says(reported, "expected '='") && !line.empty())
+    return missing_equals(line.substr(0, line.find_first_of(kSpace)), "no '=' behind the");
+  return {"", "each line is a [TABLE], KEY = VALUE or a # comment; `trainhost init` writes an example"};
 }
 
 }  // namespace trainhost::runfile

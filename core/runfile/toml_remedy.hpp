@@ -1,4 +1,4 @@
-// What to change in a run file that is not valid TOML.
+// What is wrong in a run file that is not valid TOML, and what to write instead.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,9 +6,17 @@
 
 namespace trainhost::runfile {
 
-/// A remedy for the syntax error in line `line` (from 1) of `text`; `reported` is the parser's description of
-/// it. Never empty: without a rule for the mistake it names the three forms of a line. Escaped for a
-/// terminal.
-std::string toml_remedy(std::string_view text, std::uint32_t line, std::string_view reported);
+/// A syntax error in words of its own. Both texts are escaped for a terminal.
+struct TomlMistake {
+  std::string what;    // "": the parser's description is the best one
+  std::string remedy;  // never empty
+};
+
+/// The syntax error in line `line` (from 1) of `text`; `reported` is the parser's description of it. Without
+/// a rule for the mistake the remedy names the three forms of a line.
+TomlMistake toml_mistake(std::string_view text, std::uint32_t line, std::string_view reported);
+
+/// The line `line` (from 1) of `text`, without white space around it.
+std::string_view line_of_toml(std::string_view text, std::uint32_t line);
 
 }  // namespace trainhost::runfile

@@ -97,7 +97,7 @@ const Mistake kInRunFiles[] = {
     {"[train]\nseed = -5\n", {},
      "run.toml:2:8: train.seed = -5: expected a whole number from 0"},
     {"[train]\nsteps = 99999999999999999999\n", {},
-     "run.toml:2:29: not valid TOML: Error while parsing decimal integer: '99999999999999999999' is not representable in 64 bits (write a number of at most 18 digits)"},
+     "run.toml:2:29: not valid TOML: 99999999999999999999 does not fit in 64 bits (write a number of at most 18 digits)"},
     {"[train]\nprecision = \"fp23\"\n", {},
      "run.toml:2:13: train.precision = \"fp23\": expected one of fp32, tf32, bf16, fp16, fp8; did you mean 'fp32'?"},
     {"[train]\nprecision = 32\n", {},
@@ -318,21 +318,60 @@ const Mistake kInRunFiles[] = {
     {"[train]\n\"st eps\" = 5\n", {},
      "run.toml:2:1: unknown key 'train.st eps' (a key contains only letters, digits, '_' and '-')"},
     {"[train]\nsteps = 5\nsteps = 6\n", {},
-     "run.toml:3:9: not valid TOML: Error while parsing key-value pair: cannot redefine existing integer 'steps' (remove one of the two lines)"},
+     "run.toml:3:1: not valid TOML: train.steps is set twice, first in line 2 (remove one of the two lines)"},
     {"[train]\nsteps = \n", {},
-     "run.toml:2:9: not valid TOML: Error while parsing key-value pair: expected value, saw '\\n' (write a value after '=', or remove steps)"},
+     "run.toml:2:9: not valid TOML: steps has no value (write a value after '=', or remove steps)"},
     {"[train\nsteps = 1\n", {},
-     "run.toml:1:7: not valid TOML: Error while parsing table header: expected ']', saw '\\n' (write the table header alone in its line: [train])"},
+     "run.toml:1:7: not valid TOML: the table header has no ] (write the table header alone in its line: [train])"},
     {"[train]\nsteps = 1\n[.]\n[output]\n", {},
      "run.toml:3: not valid TOML (look for an unfinished key, table header or value)"},
     {"[train]\nsteps = 1\n[", {},
-     "run.toml:3:2: not valid TOML: Error while parsing table header: encountered end-of-file (the file is incomplete: finish it, or copy it again)"},
+     "run.toml:3:2: not valid TOML: the file ends within a value or a table header (finish it, or copy the file again)"},
+    // The most common mistakes in TOML itself.
+    {"[data]\ntrain = \"a.txt\n[train]\nsteps = 5\n", {},
+     "run.toml:2:9: not valid TOML: the string that begins here is not closed (end it with \" in the same line)"},
+    {"[data]\ntrain = 'a.txt", {},
+     "run.toml:2:9: not valid TOML: the string that begins here is not closed (end it with ' in the same line)"},
+    {"[data]\ntrain = \"\"\"a.txt\n[train]\nsteps = 5\n", {},
+     "run.toml:2:9: not valid TOML: the string that begins here is not closed (end it with \"\"\")"},
+    {"[data]\ntrain = [\"a.txt\", \"b.txt]\n", {},
+     "run.toml:2:19: not valid TOML: the string that begins here is not closed (end it with \" in the same line)"},
+    {"[data]\ntrain = don't.txt\n", {},
+     "run.toml:2:9: not valid TOML: a string without quotes (write strings in quotes: train = \"don't.txt\")"},
+    {"[data]\ntrain = /data/a.txt\n", {},
+     "run.toml:2:9: not valid TOML: a string without quotes (write strings in quotes: train = \"/data/a.txt\")"},
+    {"[lora]\ntargets = [q_proj, v_proj]\n", {},
+     "run.toml:2:12: not valid TOML: an item of the list is no value in TOML (write strings in quotes: targets = [\"A\", \"B\"])"},
+    {"[train]\nsteps 100\n", {},
+     "run.toml:2:7: not valid TOML: no '=' behind the key 'steps' (write '=' between key and value: steps = VALUE)"},
+    {"[train]\nsteps = 5\n[data]\nseq_len = 8\n[train]\nseed = 1\n", {},
+     "run.toml:5:1: not valid TOML: the table [train] is defined twice, first in line 1 (move the keys of both tables [train] into one)"},
+    {"train.steps = 5\n[train]\nseed = 1\n", {},
+     "run.toml:2:1: not valid TOML: line 1 has defined the table [train] already, by a dotted key (move that line below [train], without 'train.')"},
+    {"train.steps = 5\ntrain.steps = 6\n", {},
+     "run.toml:2:1: not valid TOML: train.steps is set twice, first in line 1 (remove one of the two lines)"},
+    {"train = 5\n[train]\nseed = 1\n", {},
+     "run.toml:2:1: not valid TOML: train has a value in line 1, and is no table (remove one of the two lines)"},
+    {"[model]\ntie_word_embeddings = True\n", {},
+     "run.toml:2:23: not valid TOML: 'True' is no value in TOML (write true or false)"},
+    {"[model]\nrope_scaling = { rope_type = \"linear\", factor = 4.0, }\n", {},
+     "run.toml:2:54: not valid TOML: a ',' without an entry behind it in { } (remove the comma)"},
+    {"[data]\ntrain = \"C:\\data\\a.txt\"\n", {},
+     "run.toml:2:13: not valid TOML: a backslash in double quotes begins an escape sequence, and this one is unknown (use single quotes: train = 'C:\\data\\a.txt'; or write \\\\ for each backslash)"},
+    {"[data]\ntrain = \"C:\\Users\\a.txt\"\n", {},
+     "run.toml:2:14: not valid TOML: a backslash in double quotes begins an escape sequence, and this one is unknown (use single quotes: train = 'C:\\Users\\a.txt'; or write \\\\ for each backslash)"},
+    {"[data]\ntrain = \xE2\x80\x9C" "a.txt\xE2\x80\x9D\n", {},
+     "run.toml:2:9: a typographic quotation mark is no quote in TOML (write \" or ')"},
+    {"\xFF\xFE[\0t\0", {},
+     "run.toml:1:1: the file is UTF-16 (save it as UTF-8)"},
+    {"\xEF\xBB\xBF[train]\r\n\tsteps\t=\t0\r\n", {},
+     "run.toml:2:10: train.steps = 0: expected a whole number from 1"},
     {"[train]\nsteps = 1979-05-27\n", {},
      "run.toml:2:9: train.steps = a date or time: expected a whole number from 1, got a date or time"},
     {"[train]\nst\xC3\xA9ps = 5\n", {},
      "run.toml:2:3: only ASCII is allowed outside strings and comments (enclose the text in quotes)"},
     {"[train]\n# \xFF\nsteps = 5\n", {},
-     "run.toml:2: the file is not valid UTF-8"},
+     "run.toml:2: the file is not valid UTF-8 (save it as UTF-8)"},
     {"[data]\ntrain = \"a\\u0000b\"\n", {},
      "run.toml:2:9: data.train contains a NUL character"},
     {"[data]\nbatch_size = 4\n", {},
@@ -343,6 +382,10 @@ const Mistake kInRunFiles[] = {
      "run.toml:1:1: model.rope_scaling = [1 item]: expected the table [model.rope_scaling], got a list"},
     {"[lora]\ndora = 1\n", {},
      "run.toml:2:8: lora.dora = 1: expected true or false, got a whole number"},
+    {"[model]\npath = \"qwen2.5-0.5b\"\n", {},
+     "run.toml:2:8: 'qwen2.5-0.5b' is a preset, which has no weights to train further, and no folder here (give the folder of the model as Hugging Face has it (config.json, *.safetensors, tokenizer); `trainhost plan --model=qwen2.5-0.5b --lora` plans its memory, `trainhost train --model=qwen2.5-0.5b --set data.train=FILE` trains it from random weights)"},
+    {"", {{"model.path", "Gemma-2-9B", "MODEL"}},
+     "MODEL: 'Gemma-2-9B' is a preset, which has no weights to train further, and no folder here (give the folder of the model as Hugging Face has it (config.json, *.safetensors, tokenizer); `trainhost plan --model=gemma-2-9b --lora` plans its memory)"},
     {"[plan]\nmode = \"inference\"\n", {},
      "run.toml:2:8: plan.mode = \"inference\" can be planned, but not trained (remove the key, or use `trainhost plan`)"},
     {"[plan]\nmode = \"inference\"\ngradients = \"bf16\"\n", {},
@@ -390,10 +433,19 @@ const SyntaxError kSyntaxErrors[] = {
     {"[optimizer]\nlr = 1.\n", "write digits on both sides of the decimal point"},
     {"[optimizer]\nbetas = [0.9 0.95]\n", "separate the items of a list by commas, and end it with ]"},
     {"[model]\nrope_scaling = {factor = 2\n", "separate the entries of { } by commas, and end them with } in the same line"},
-    {"[data]\ntrain = \"a.txt\n", "end the string with \" in the same line"},
-    {"[data]\ntrain = 'a.txt\n", "end the string with ' in the same line"},
-    {"[data]\ntrain = \"C:\\data\\a.txt\"\n", "in double quotes write \\\\ for a backslash, or use single quotes: train = 'PATH'"},
-    {"[data]\ntrain = \"a\" \"b\"\n", "remove control characters from the string, or write several strings as a list: [\"A\", \"B\"]"},
+    {"[data]\ntrain = C:\\data\\a.txt\n", "write strings in quotes: train = 'C:\\data\\a.txt'"},
+    {"[data]\ntrain = \"a\" \"b\"\n", "write several strings as a list: train = [\"A\", \"B\"]"},
+    {"[data]\ntrain = \"a\x01\"\n", "remove it, or write it as \\u0000 with its code"},
+    {"[data]\ntrain = \"a.txt\",\n", "remove the ','"},
+    {"[train]\nsteps = 5;\n", "remove the ';'"},
+    {"[optimizer]\nbetas = [0.9, 0.95],\n", "remove the ','"},
+    {"[train] steps = 5\n", "write the table header alone in its line: [train]"},
+    {"[data]\ntrain = [\n \"a.txt\"\n \"b.txt\"\n]\n", "separate the items of a list by commas, and end it with ]"},
+    {"[optimizer]\nbetas = [0.9, 0.95\nlr = 1\n", "separate the items of a list by commas, and end it with ]"},
+    {"[optimizer]\nbetas = [0.9,, 0.95]\n", "remove one of them"},
+    {"[data]\ntrain = [\n a.txt,\n]\n", "write strings in quotes: [\"A\", \"B\"]"},
+    {"[model]\nrope_scaling = { rope_type = linear }\n", "write strings in quotes: { KEY = \"VALUE\" }"},
+    {"[model]\nrope_scaling = { \"factor\": 2 }\n", "write '=' between key and value: { KEY = VALUE }"},
     {"[train]\n// steps\n", "begin a comment with #"},
     {"[train]\nsteps = 5\n[train]\nseed = 1\n", "move the keys of both tables [train] into one"},
     {"[train]]\nsteps = 5\n", "write the table header alone in its line: [train]"},
@@ -504,6 +556,24 @@ BOOST_AUTO_TEST_CASE(a_missing_or_irregular_run_file_is_named) {
   write("big.toml", std::string((1 << 20) + 1, '#'));
   BOOST_TEST(loaded("big.toml") == "run file: '@/big.toml' is larger than 1.00 MiB");
   BOOST_TEST(rejection([] { load_run("/dev/null"); }) == "run file: '/dev/null' is not a regular file");
+  const std::string
+      script = "from transformers import SFTTrainer\nmodel = load(\"Qwen/Qwen2.5-7B-Instruct\")\n",
+      hint =
+          "@/train.py:1: a Python script is not read: only running it tells its settings (plan the "
+          "same job with options: trainhost plan --model=Qwen/Qwen2.5-7B-Instruct "
+          "--for=transformers --device=NAME ";
+  write("train.py", script);
+  BOOST_TEST(loaded("train.py").starts_with(hint), loaded("train.py"));
+  const std::vector<RunFileError> checked = check_run(path() / "train.py").errors;
+  BOOST_TEST((checked.size() == 1u && relative(checked[0].error.full()).starts_with(hint)));
+  write("tune.ipynb", "{\"cells\": [{\"source\": [\"import unsloth\\n\"]}]}");
+  BOOST_TEST(loaded("tune.ipynb").find("a Python notebook is not read") != std::string::npos);
+  BOOST_TEST(loaded("tune.ipynb").find("--model=MODEL --for=unsloth") != std::string::npos);
+  write("large.ipynb", std::string((1 << 20) + 1, ' '));
+  BOOST_TEST(loaded("large.ipynb").find("a Python notebook is not read") != std::string::npos);
+  write("launch", "#!/usr/bin/env python3\nimport torch\n");
+  BOOST_TEST(loaded("launch").find("a Python script is not read") != std::string::npos);
+  BOOST_TEST(loaded("launch").find("--for=pytorch") != std::string::npos);
   // A regular file whose first byte cannot be read.
   BOOST_TEST(rejection([] { load_run("/proc/self/mem"); }) == "run file: '/proc/self/mem' cannot be read");
 }

@@ -34,6 +34,13 @@ void write_broken_files(const TemporaryDirectory& t) {
   t.write("option.toml",
           "[memory]\nestimator = \"memory-equation\"\n[plugin.memory-equation]\nattention = \"flsh\"\n");
   t.write("syntax.toml", "[train\nsteps = 2\n");
+  t.write("train.py",
+          "from transformers import AutoModelForCausalLM, TrainingArguments\n"
+          "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen2.5-7B-Instruct\")\n");
+  t.write("loop.py", "import torch\nmodel = Net()\n");
+  t.write("tune.ipynb", "{\"cells\": [{\"source\": [\"from unsloth import FastLanguageModel\\n\"]}]}");
+  t.write("large.ipynb", std::string((1 << 20) + 1, ' '));
+  t.write("launch", "#!/usr/bin/env python3\nimport deepspeed\n");
   t.write("empty.txt", "");
   t.write("short.txt", "abc");
   t.write("odd.bin", std::string(4001, 'x'));
@@ -86,6 +93,34 @@ const std::vector<Mistake>& mistakes() {
        2,
        {"short.txt:1:", "not valid TOML",
         "(a run file is TOML; --set data.train=short.txt trains on this file)"}},
+      {"training script as run file",
+       {"plan", "train.py"},
+       2,
+       {"train.py:1: a Python script is not read: only running it tells its settings (plan the same job with "
+        "options: trainhost plan --model=Qwen/Qwen2.5-7B-Instruct --for=transformers --device=NAME",
+        "or with --from and the files that it is started with"}},
+      {"training script without --from", {"plan", "loop.py"}, 2, {"--model=MODEL --for=pytorch"}},
+      {"training script among files",
+       {"plan", "--from", "train.py"},
+       2,
+       {"train.py:1: a Python script is not read", "--model=Qwen/Qwen2.5-7B-Instruct --for=transformers"}},
+      {"training script with its kind",
+       {"plan", "--from", "transformers:loop.py"},
+       2,
+       {"a Python script is not"}},
+      {"notebook", {"plan", "--from", "tune.ipynb"}, 2, {"a Python notebook is not read", "--for=unsloth"}},
+      {"notebook of more than 1 MiB", {"plan", "large.ipynb"}, 2, {"a Python notebook is not read"}},
+      {"script without an extension", {"plan", "--from", "launch"}, 2, {"launch:1: a Python script"}},
+      {"fine-tuning a preset",
+       {"finetune", "qwen2.5-0.5b", "short.txt"},
+       2,
+       {"MODEL: 'qwen2.5-0.5b' is a preset, which has no weights to train further, and no folder here",
+        "`trainhost plan --model=qwen2.5-0.5b --lora` plans its memory",
+        "`trainhost train --model=qwen2.5-0.5b --set data.train=FILE` trains it from random weights"}},
+      {"fine-tuning a preset that is only planned",
+       {"finetune", "Gemma-2-9B", "short.txt"},
+       2,
+       {"'Gemma-2-9B' is a preset", "`trainhost plan --model=gemma-2-9b --lora` plans its memory)"}},
       {"config.json as run file",
        {"plan", "config.json"},
        2,
