@@ -96,6 +96,23 @@ void torchtitan_model(Job& job) {
   job.set_default(kModel, model, "model.name and model.flavor");
 }
 
+/// activation_checkpoint.selective_ac_option is "2" where a file does not say "op", as the examples of
+/// torchtitan do: every second layer is recomputed whole.
+void note_default_option(const Entries& entries, Job& job) {
+  const auto is = [](const char* key) { return [key](const Entry& e) { return e.key == key; }; };
+  constexpr const char* kOption = "activation_checkpoint.selective_ac_option";
+  const auto mode = std::ranges::find_if(entries, is("activation_checkpoint.mode"));
+  if (std::ranges::any_of(entries, is(kOption)) || entries.empty()) return;
+  if (mode != entries.end() && mode->value.text != "selective") return;
+  const Entry& at = mode == entries.end() ? entries.front() : *mode;
+  job.keys.push_back({kOption,
+                      "\"2\"",
+                      {at.key_where.file, mode == entries.end() ? 0 : at.key_where.line},
+                      runfile::KeyUse::kNotModelled,
+                      "not given: torchtitan recomputes every second layer; planned as by operator (\"op\")",
+                      true});
+}
+
 bool is_many(const Job& job, const char* key) {
   const Given* given = job.find(key);
   return given && given->value != "1";
@@ -247,6 +264,8 @@ void read_torchtitan(const Entries& entries, Job& job) {
        {"@model_name", "@model_flavor", "@hf_model", "@shard", "@replicate", "@reshard", "@micro_of_stages"})
     job.erase(key);
   job.set_default("data.seq_len", "2048", "default of torchtitan");
+  if (!job.find("train.recompute") || job.find("train.recompute")->value == "selective")
+    note_default_option(values, job);
   job.set_default("train.recompute", "selective", "default of torchtitan");
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");
   job.set_default("plan.weights", "fp32", "default of torchtitan (FSDP2)");

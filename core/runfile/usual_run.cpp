@@ -97,6 +97,9 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
     assume("train.recompute", text_value("full"));
     if (s.text("train.recompute") == "full") assume("plan.offload_activations", text_value("cpu"));
   }
+  // activation_checkpoint.mode = "selective" is the default of its JobConfig (0.1 to 0.2.2).
+  if (framework == "torchtitan" && s.text("plan.mode") != "inference")
+    assume("train.recompute", text_value("selective"));
   if (recomputes_by_default(s, framework)) assume("train.recompute", text_value("full"));
   if (trains_in_half_alone(s, model)) assume("plan.master", text_value("none"));
   // gpt-oss of transformers has no SDPA, because its softmax has a sink: its scores exist.

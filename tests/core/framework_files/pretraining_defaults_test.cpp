@@ -1,4 +1,5 @@
 // core/framework_files: the same as defaults_test.cpp for torchtitan and Megatron-LM.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "tests/core/framework_files/settings_of.hpp"
@@ -7,10 +8,33 @@ using namespace trainhost;
 using runfile::KeyUse;
 using testing::error_of;
 using testing::fate;
+using testing::read_text;
 using testing::settings;
 using testing::value;
 
 BOOST_AUTO_TEST_SUITE(framework_files_defaults)
+
+BOOST_AUTO_TEST_CASE(the_default_option_of_selective_recomputation_is_named) {
+  const std::string job =
+                        "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 2048\n"
+                        "[parallelism]\ndata_parallel_shard_degree = 8\n",
+                    mode = "[activation_checkpoint]\nmode = ",
+                    option = "activation_checkpoint.selective_ac_option";
+  const std::pair<KeyUse, std::string> noted{
+      KeyUse::kNotModelled,
+      "not given: torchtitan recomputes every second layer; planned as by operator (\"op\")"};
+  BOOST_TEST((fate("t.toml", job, option) == noted));
+  BOOST_TEST((fate("t.toml", job + mode + "\"selective\"\n", option) == noted));
+  const auto is_listed = [&](const std::string& text) {
+    return std::ranges::any_of(read_text("t.toml", text).keys, [&](const runfile::FileKey& k) {
+      return k.key == option && k.use == KeyUse::kNotModelled;
+    });
+  };
+  BOOST_TEST(is_listed(job));
+  BOOST_TEST(!is_listed(job + mode + "\"selective\"\nselective_ac_option = \"op\"\n"));
+  BOOST_TEST(!is_listed(job + mode + "\"full\"\n"));
+  BOOST_TEST(!is_listed(job + mode + "\"none\"\n"));
+}
 
 BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
   const std::string job =

@@ -1,5 +1,6 @@
 // core/runfile: the values with which people train, for keys that a run does not give, and those of each
 // framework.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "core/runfile/run_config.hpp"
@@ -43,6 +44,20 @@ BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_its_own) {
   BOOST_TEST((unsloth({}) == std::pair(Recompute::kFull, Tier::kHost)));
   BOOST_TEST((unsloth({{"train.recompute", "none"}}) == std::pair(Recompute::kNone, Tier::kDevice)));
   BOOST_TEST((unsloth({{"plan.offload_activations", "none"}}) == std::pair(Recompute::kFull, Tier::kDevice)));
+}
+
+BOOST_AUTO_TEST_CASE(torchtitan_recomputes_by_operator_unless_it_is_told_otherwise) {
+  const auto titan = [](std::vector<Override> more) {
+    more.push_back({"plan.framework", "torchtitan"});
+    return run_for_model("llama-3-8b", more);
+  };
+  const RunConfig assumed = titan({});
+  BOOST_TEST((assumed.run.recompute == Recompute::kSelective));
+  BOOST_TEST(std::ranges::count(assumed_keys(assumed), "train.recompute") == 1);
+  const RunConfig given = titan({{"train.recompute", "none"}});
+  BOOST_TEST((given.run.recompute == Recompute::kNone));
+  BOOST_TEST(std::ranges::count(assumed_keys(given), "train.recompute") == 0);
+  BOOST_TEST((titan({{"plan.mode", "inference"}}).run.recompute == Recompute::kNone));
 }
 
 BOOST_AUTO_TEST_CASE(layers_are_recomputed_where_a_framework_does_so_by_default) {
