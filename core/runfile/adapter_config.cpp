@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <regex>
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
@@ -13,6 +14,11 @@
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::runfile {
+
+struct CompiledPattern {
+  std::regex regex;
+};
+
 namespace {
 
 constexpr std::uint64_t kMaxAdapterConfigBytes = 1u << 20;
@@ -143,7 +149,8 @@ class AdapterReader {
     flags |= std::regex_constants::__polynomial;  // the file is untrusted: no exponential search
 #endif
     try {
-      return {text, std::regex(of_end ? "(.*\\.)?(" + text + ")" : text, flags)};
+      return {text, std::make_shared<CompiledPattern>(
+                        CompiledPattern{std::regex(of_end ? "(.*\\.)?(" + text + ")" : text, flags)})};
     } catch (const std::regex_error& e) {
       fail(at, fmt::format("{}: \"{}\" is no regular expression: {}", key, escaped(text, 200), e.what()), "");
     }
@@ -213,11 +220,15 @@ class AdapterReader {
 }  // namespace
 
 namespace {
+bool matches_pattern(const ModulePattern& pattern, const std::string& module) {
+  return std::regex_match(module, pattern.compiled->regex);
+}
+
 /// The value of the first pattern that matches, as PEFT chooses it.
 template <class T>
 T value_of(const std::vector<std::pair<ModulePattern, T>>& patterns, const std::string& module, T otherwise) {
   for (const auto& [pattern, value] : patterns)
-    if (std::regex_match(module, pattern.regex)) return value;
+    if (matches_pattern(pattern, module)) return value;
   return otherwise;
 }
 
@@ -234,10 +245,9 @@ AdapterSize AdapterConfig::size_of(const std::string& module) const {
 }
 
 bool AdapterConfig::adapts(const std::string& module) const {
-  if (names_module(excluded, module) ||
-      (excluded_pattern && std::regex_match(module, excluded_pattern->regex)))
+  if (names_module(excluded, module) || (excluded_pattern && matches_pattern(*excluded_pattern, module)))
     return false;
-  if (target_pattern) return std::regex_match(module, target_pattern->regex);
+  if (target_pattern) return matches_pattern(*target_pattern, module);
   // PEFT leaves out the LM head, and the embedding is no linear layer.
   const bool of_layer = module.starts_with("layers.") || module.find(".layers.") != module.npos;
   if (!(all_linear && of_layer) && !names_module(targets, module)) return false;

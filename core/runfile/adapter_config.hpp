@@ -4,8 +4,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,9 +16,10 @@
 namespace trainhost::runfile {
 
 /// A regular expression of the file, for names of modules or their ends.
+struct CompiledPattern;  // <regex> is included by adapter_config.cpp alone, because it is slow to compile
 struct ModulePattern {
   std::string text;
-  std::regex regex;
+  std::shared_ptr<const CompiledPattern> compiled;
 };
 
 struct AdapterConfig {
