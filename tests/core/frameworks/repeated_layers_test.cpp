@@ -7,6 +7,8 @@
 
 #include "core/frameworks/caching_allocator.hpp"
 #include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/megatron_passes.hpp"
+#include "core/frameworks/tape.hpp"
 #include "core/frameworks/training_step.hpp"
 #include "tests/core/frameworks/same_steps.hpp"
 
@@ -207,6 +209,28 @@ BOOST_AUTO_TEST_CASE(passes_of_megatron) {
         }
   s.stage.stages = 2, s.megatron.virtual_stages = 2, s.accumulate = 4;
   check(llama(16), s, "virtual stages", false);
+}
+
+// Storages have the numbers of names; the trace of another rank may have other names before.
+BOOST_AUTO_TEST_CASE(passes_keep_their_names_in_the_trace_of_another_rank) {
+  MegatronPasses passes;
+  passes.trace.names = {"mlp.linear_fc1", "output", "input"};
+  for (const std::uint32_t tensor : {1u, 2u}) {
+    passes.trace.events.push_back({tensor - 1, true});
+    TraceStorage s;
+    s.bytes = 512, s.tensor = tensor;
+    passes.trace.storages.push_back(s);
+  }
+  Trace other;
+  {
+    Tape tape(other, settings_of(ModelSource::kMegatron).machine);
+    tape.begin(kLoad, 0, 0);
+    const Tensor weight = tape.new_storage({4}, Element::kF32, Purpose::kWeights, "input", "weight");
+    add_passes(tape, passes);
+  }
+  BOOST_REQUIRE(other.storages.size() == 3u);
+  for (std::size_t i = 0; i < 2; ++i)
+    BOOST_TEST(other.name_of(other.storages[i + 1]) == passes.trace.name_of(passes.trace.storages[i]));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -225,6 +225,17 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
   refused(mixtral, r, "adapters of one of gate_proj and up_proj of experts");
   r.lora_targets = kExperts;
   refused(*model::find_planned_preset("gpt-oss-20b"), r, "adapters of the experts of gpt-oss alone");
+  const auto report = [&](const ModelSpec& m) {
+    return plugins.estimator("pytorch").estimate(m, r, nullptr);
+  };
+  BOOST_TEST(
+      has_note(report(mixtral), "Adapters of experts: peft 0.21 makes a copy of all experts of a layer"));
+  BOOST_TEST(
+      has_note(report(mixtral), "whose adapter has rank 16, more than the number of trained parameters"));
+  r.lora_targets |= frameworks::kLoraQ;
+  BOOST_TEST(has_note(report(*model::find_planned_preset("gpt-oss-20b")),
+                      "The experts of gpt-oss have no adapters"));
+  r.lora_targets = kExperts;
   RunSpec dropped = r;
   dropped.memory.lora_dropout = 0.05;
   refused(mixtral, dropped, "lora.dropout with adapters of experts: peft refuses it");
