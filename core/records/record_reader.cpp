@@ -123,9 +123,31 @@ std::string extension_of(const std::string& file_name) {
 }
 
 void add_broken(RecordCounts& counts, const RecordError& e, const Where& record) {
-  if (++counts.broken > RecordCounts::kListed) return;
-  counts.first_broken.push_back(e.where().file.empty() ? RecordError(e.what(), e.hint(), record).full()
-                                                       : e.full());
+  const Where& where = e.where().file.empty() ? record : e.where();
+  const std::string first = RecordError(e.what(), e.hint(), where).full(),
+                    text = RecordError(e.what(), e.hint(), {}).full();
+  if (++counts.broken <= RecordCounts::kListed) counts.first_broken.push_back(first);
+  const auto known = std::ranges::find_if(
+      counts.kinds, [&](const BrokenRecords& k) { return k.file == where.file && k.text == text; });
+  if (known == counts.kinds.end()) {
+    if (counts.kinds.size() < RecordCounts::kListed) counts.kinds.push_back({where.file, text, first, {}, 1});
+    return;
+  }
+  ++known->count;
+  const bool repeated = !known->lines.empty() && known->lines.back() == where.line;
+  if (known->lines.size() + 1 < RecordCounts::kListed && !repeated) known->lines.push_back(where.line);
+}
+
+/// "; also lines 4, 7 and 1,204 more"; "" for a single record.
+std::string further_lines(const BrokenRecords& kind) {
+  if (kind.count == 1) return "";
+  const std::uint64_t more = kind.count - 1 - kind.lines.size();
+  std::string text = kind.count == 2 ? "; also line " : "; also lines ";
+  for (std::size_t i = 0; i < kind.lines.size(); ++i) {
+    const bool last = more == 0 && i + 1 == kind.lines.size();
+    text += (i == 0 ? "" : last ? " and " : ", ") + format_count(kind.lines[i]);
+  }
+  return more ? text + " and " + format_count(more) + " more" : text;
 }
 
 }  // namespace
@@ -147,30 +169,31 @@ std::unique_ptr<RecordReader> open_records(ReadBytes read, RecordFormat format, 
 
 std::string RecordCounts::message() const {
   std::string text = format_count(broken) + (broken == 1 ? " broken record:" : " broken records:");
-  for (const std::string& line : first_broken) text += "\n  " + line;
-  if (broken > first_broken.size()) text += "\n  ...";
+  std::uint64_t listed = 0;
+  for (const BrokenRecords& kind : kinds)
+    text += "\n  " + kind.first + further_lines(kind), listed += kind.count;
+  if (broken > listed) text += "\n  and " + format_count(broken - listed) + " with other messages";
   return text;
 }
 
 void read_objects(RecordReader& reader, OnError on_error, RecordCounts& counts, const ParseObject& parse,
                   const std::function<void(const Where&)>& take) {
   const bool stops = on_error == OnError::kStop;
+  bool at_end = false;
   for (std::uint64_t after_error = 0; after_error < kSearchedAfterError;) {
     const bool searching = stops && counts.broken > 0;
     after_error += searching;
     try {
-      if (!reader.next(parse)) break;
+      if (at_end = !reader.next(parse); at_end) break;
       if (!searching) take(reader.where());
       ++counts.read;
     } catch (const RecordError& e) {
       add_broken(counts, e, reader.where());
-      if (stops && counts.broken == RecordCounts::kListed) break;
     }
   }
   if (!stops || counts.broken == 0) return;
-  const bool all = counts.broken < RecordCounts::kListed;
   throw usage_error(
-      (all ? counts.message() : "at least " + counts.message()),
+      (at_end ? counts.message() : "at least " + counts.message()),
       "correct them, or leave them out: --set data.on_error=skip, or --on-error skip of `trainhost eval`");
 }
 

@@ -44,19 +44,28 @@ std::unique_ptr<RecordReader> open_records(ReadBytes read, RecordFormat format, 
 
 enum class OnError { kStop, kSkip };
 
+/// Broken records of a file with the same message.
+struct BrokenRecords {
+  std::string file, text;            // without the position
+  std::string first;                 // "file:line:column: message" of the first one
+  std::vector<std::uint32_t> lines;  // of the next ones, different, at most RecordCounts::kListed - 1
+  std::uint64_t count = 0;
+};
+
 /// What was read, and the first broken records as "file:line:column: message".
 struct RecordCounts {
   static constexpr std::size_t kListed = 10;
   std::uint64_t read = 0, broken = 0;
   std::vector<std::string> first_broken;
-  /// "3 broken records:" and one line for each listed one.
+  std::vector<BrokenRecords> kinds;  // of the first kListed different messages
+  /// "3 broken records:" and one line for each kind, with its line numbers.
   std::string message() const;
 };
 
 /// Passes every record to `parse`, then calls `take` with the line in which it begins. `take` may throw
 /// RecordError for a record that it cannot use, which counts as broken; other errors end the reading. kStop:
-/// throws usage_error that lists the broken records, at most kListed; to find them, up to 100,000 records
-/// after the first one are read, without calling `take`. kSkip: broken records are counted and left out.
+/// throws usage_error that lists the broken records; to find them, up to 100,000 records after the first one
+/// are read, without calling `take`. kSkip: broken records are counted and left out.
 void read_objects(RecordReader& reader, OnError on_error, RecordCounts& counts, const ParseObject& parse,
                   const std::function<void(const Where&)>& take);
 /// The same for records to train on.

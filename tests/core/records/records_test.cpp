@@ -1,4 +1,5 @@
 // Reading records: kinds, keys, JSON Lines, arrays and CSV, broken records and their positions.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
 #include <random>
@@ -144,9 +145,9 @@ BOOST_AUTO_TEST_CASE(the_first_ten_broken_records_are_listed) {
   for (int i = 0; i < 30; ++i) text += i % 2 ? "{\"text\": \"a\"}\n" : "{\"text\": 1}\n";
   const Result stop = read(text);
   BOOST_TEST(stop.records.size() == 0u);
-  BOOST_TEST(stop.error.find("at least 10 broken records:") == 0u, stop.error);
-  BOOST_TEST(stop.error.find("f:19:10:") != std::string::npos);
-  BOOST_TEST(stop.error.find("f:21:10:") == std::string::npos);
+  BOOST_TEST(stop.error.find("15 broken records:\n  f:1:10: 'text' is a number") == 0u, stop.error);
+  BOOST_TEST(stop.error.find("; also lines 3, 5, 7, 9, 11, 13, 15, 17, 19 and 5 more") != std::string::npos,
+             stop.error);
   BOOST_TEST(stop.error.find("--set data.on_error=skip") != std::string::npos);
   const Result skip = read(text, RecordFormat::kJson, OnError::kSkip);
   BOOST_TEST(skip.error == "");
@@ -154,6 +155,29 @@ BOOST_AUTO_TEST_CASE(the_first_ten_broken_records_are_listed) {
   BOOST_TEST(skip.counts.read == 15u);
   BOOST_TEST(skip.counts.broken == 15u);
   BOOST_TEST(skip.counts.first_broken.size() == 10u);
+}
+
+BOOST_AUTO_TEST_CASE(broken_records_with_equal_messages_share_a_line) {
+  std::string text;
+  for (int i = 0; i < 1234; ++i) text += i == 2 ? "{\"txt\": 1}\n" : "{\"text\": 1}\n";
+  const std::string many = read(text).error;
+  BOOST_TEST(many.find("1,234 broken records:\n") == 0u, many);
+  BOOST_TEST(many.find("f:1:10: ") != std::string::npos, many);
+  BOOST_TEST(
+      many.find("; also lines 2, 4, 5, 6, 7, 8, 9, 10, 11 and 1,223 more\n  f:3:1: ") != std::string::npos,
+      many);
+  BOOST_TEST(std::ranges::count(many, '\n') == 3);  // the last begins the hint
+  const std::string two = read("{\"text\": 1}\n{\"text\": 1}\n").error;
+  BOOST_TEST(two.find("; also line 2") != std::string::npos, two);
+  // Elements of one array in one line have the same number.
+  const std::string array = read("[{\"text\": 1}, {\"text\": 1}, {\"text\": 1}]").error;
+  BOOST_TEST(array.find("; also lines 1 and 1 more") != std::string::npos, array);
+  // Of more than ten different messages the first ten are listed.
+  std::string values;
+  for (int i = 0; i < 12; ++i)
+    values += "{\"messages\": [{\"role\": \"r" + std::to_string(i) + "\", \"content\": \"x\"}]}\n";
+  const std::string different = read(values).error;
+  BOOST_TEST(different.find("\n  and 2 with other messages") != std::string::npos, different);
 }
 
 BOOST_AUTO_TEST_CASE(an_array_is_read_element_by_element) {

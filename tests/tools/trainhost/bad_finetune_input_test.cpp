@@ -1,6 +1,7 @@
 // Data, models and adapters that cannot be fine-tuned, as a user meets them: one message that names the file
 // and what to do, exit code 2, and no file left behind. Each record that is broken by itself:
 // tests/core/records.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
 #include <functional>
@@ -109,9 +110,11 @@ BOOST_AUTO_TEST_CASE(broken_records_are_listed_by_line_at_most_ten) {
   BOOST_TEST(has(shown.err, "left out: 2 broken records:\n"), shown.err);
   BOOST_TEST(has(shown.err, "two.jsonl:4:13: 'messages' is empty"), shown.err);
   for (int i = 0; i < 20; ++i) lines += "{\"messages\":5}\n";
-  refused_data("many.jsonl", lines, {"at least 10 broken records:", "many.jsonl:12:13"});
+  refused_data("many.jsonl", lines,
+               {"22 broken records:", "many.jsonl:5:13: 'messages' is a number",
+                "; also lines 6, 7, 8, 9, 10, 11, 12, 13, 14 and 10 more"});
   const Outcome listed = finetune(model, tmp / "bad/many.jsonl", {"--lora"});
-  BOOST_TEST(!has(listed.err, "many.jsonl:13"), listed.err);
+  BOOST_TEST(std::ranges::count(listed.err, '\n') < 8, listed.err);  // equal messages share a line
 
   const Outcome skipped = finetune(model, tmp / "bad/many.jsonl", {"--lora", "--set", "data.on_error=skip"});
   BOOST_TEST(skipped.code == 0, skipped.err);
