@@ -4,10 +4,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "tests/support/text_patterns.hpp"
 
 namespace fs = std::filesystem;
 
@@ -126,13 +127,13 @@ std::vector<std::string> breaches(const std::string& file, const std::string& te
   std::vector<std::string> out;
   std::string row = row_of(file);
   if (row.empty()) return {file + ": no row in the include table for its folder"};
-  static const std::regex include(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
+  const std::string include = R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re";
   std::string line;
   std::istringstream in(text);
   while (std::getline(in, line)) {
-    std::smatch m;
-    if (!std::regex_search(line, m, include)) continue;
-    std::string header = m[2];
+    const trainhost::test::Match m = trainhost::test::find_pattern(line, include);
+    if (m.empty()) continue;
+    const std::string& header = m[2];
     if (m[1] == "\"") {
       std::string own = row == "sdk/include/trainhost" ? "trainhost/" : row + "/";
       bool local = header.find('/') == std::string::npos;  // beside the file

@@ -6,12 +6,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <fstream>
-#include <regex>
 #include <set>
 
 #include "core/base/error.hpp"
 #include "core/plugin_template/embedded.hpp"
 #include "tests/support/files.hpp"
+#include "tests/support/text_patterns.hpp"
 
 namespace fs = std::filesystem;
 using trainhost::test::has;
@@ -40,7 +40,6 @@ std::size_t times(const std::vector<sc::File>& files, const std::string& part) {
            !std::isalpha(static_cast<unsigned char>(f.text[at + part.size()]));
   return n;
 }
-
 
 }  // namespace
 
@@ -104,12 +103,10 @@ BOOST_AUTO_TEST_CASE(an_invalid_value_is_answered_with_the_nearest_valid_one) {
 BOOST_AUTO_TEST_CASE(no_name_takes_a_type_that_the_sources_use) {
   std::set<std::string> types = {"Self", "Option", "Result", "Vec", "String",
                                  "Box",  "Some",   "None",   "Ok",  "Err"};
-  const std::regex declared("\\b(?:struct|trait|enum|type|union) ([A-Z][A-Za-z]*)");
-  for (const sc::Embedded& e : sc::templates()) {
-    const std::string text(e.text);
-    for (std::sregex_iterator i(text.begin(), text.end(), declared), end; i != end; ++i)
-      types.insert((*i)[1]);
-  }
+  for (const sc::Embedded& e : sc::templates())
+    for (const trainhost::test::Match& m : trainhost::test::find_patterns(
+             std::string(e.text), "\\b(?:struct|trait|enum|type|union) ([A-Z][A-Za-z]*)"))
+      types.insert(m[1]);
   BOOST_TEST(types.count("Host") == 1u);  // the search finds what it is for
   for (const std::string& type : types) {
     std::string name;

@@ -2,7 +2,6 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "core/base/text.hpp"
 #include "core/report/csv.hpp"
@@ -13,6 +12,7 @@
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "tests/support/sample_results.hpp"
+#include "tests/support/text_patterns.hpp"
 
 using namespace trainhost;
 
@@ -34,17 +34,17 @@ std::size_t count_of(const std::string& page, const std::string& text) {
 
 /// "" where every element that must be closed is closed in order; otherwise the first mistake.
 std::string unbalanced(const std::string& page) {
-  static const std::regex tag(R"re(<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:[^<>"']|"[^"]*"|'[^']*')*)>)re");
+  const std::string tag = R"re(<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:[^<>"']|"[^"]*"|'[^']*')*)>)re";
   static const std::string kVoid = " meta img br hr ";
   std::vector<std::string> open;
   const std::size_t script = page.find("<script>");
   const std::string markup = page.substr(0, script) + page.substr(page.find("</script>", script));
-  for (std::sregex_iterator it(markup.begin(), markup.end(), tag), end; it != end; ++it) {
-    const std::string name = (*it)[2], rest = (*it)[3];
+  for (const test::Match& m : test::find_patterns(markup, tag)) {
+    const std::string &name = m[2], &rest = m[3];
     if (kVoid.find(" " + name + " ") != std::string::npos || rest.ends_with("/") ||
-        (name == "script" && it->position() > 0 && (*it)[1] == "/"))
+        (name == "script" && m[1] == "/"))
       continue;
-    if ((*it)[1] != "/")
+    if (m[1] != "/")
       open.push_back(name);
     else if (open.empty() || open.back() != name)
       return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
@@ -118,9 +118,8 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_result_becomes_markup) {
     BOOST_TEST(!page_has(page, "<img"));
     BOOST_TEST(!page_has(page, "\x1b"));
     BOOST_TEST(!page_has(page, "\xff"));
-    const std::string bare =
-        std::regex_replace(page, std::regex("\"[^\"]*\""), "\"\"");  // no attribute's value
-    BOOST_TEST(!std::regex_search(bare, std::regex("<[a-z]+ [^<>]*\\bon[a-z]+=")));
+    const std::string bare = test::replace_patterns(page, "\"[^\"]*\"", "\"\"");  // no attribute's value
+    BOOST_TEST(test::find_pattern(bare, "<[a-z]+ [^<>]*\\bon[a-z]+=").empty());
     BOOST_TEST(unbalanced(page) == "");
   }
 }
@@ -272,8 +271,7 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
 
 /// The axis of a run of 22.0 MiB once ended in "24 Mi".
 BOOST_AUTO_TEST_CASE(no_label_of_a_bar_chart_is_cut) {
-  static const std::regex centred(
-      "<text x=\"([0-9.]+)\" y=\"[0-9.]+\" text-anchor=\"middle\"[^>]*>([^<]*)</text>");
+  const char* centred = "<text x=\"([0-9.]+)\" y=\"[0-9.]+\" text-anchor=\"middle\"[^>]*>([^<]*)</text>";
   for (double mib = 1; mib < 4000; mib *= 1.03) {
     const double bytes = mib * 0x1p20;
     const std::string svg = report::html::draw(
@@ -282,8 +280,8 @@ BOOST_AUTO_TEST_CASE(no_label_of_a_bar_chart_is_cut) {
                                report::html::Unit::kBytes,
                                {{"host", {{"c0", "weights", bytes, ""}}, format_bytes(bytes)}},
                                {}});
-    for (std::sregex_iterator it(svg.begin(), svg.end(), centred), end; it != end; ++it)
-      BOOST_TEST(std::stod((*it)[1]) + report::html::text_width((*it)[2].str()) / 2 <= 960.0, it->str());
+    for (const test::Match& m : test::find_patterns(svg, centred))
+      BOOST_TEST(std::stod(m[1]) + report::html::text_width(m[2]) / 2 <= 960.0, m[0]);
   }
 }
 

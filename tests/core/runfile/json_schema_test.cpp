@@ -8,13 +8,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <regex>
 #include <set>
 
 #include "core/runfile/named_values.hpp"
 #include "core/runfile/schema.hpp"
 #include "core/runfile/settings.hpp"
 #include "core/runfile/toml_read.hpp"
+#include "tests/support/text_patterns.hpp"
 
 using namespace trainhost;
 using namespace trainhost::runfile;
@@ -33,10 +33,7 @@ bool has_type(const Json& v, const std::string& type) {
 }
 
 bool matches(const std::string& text, const std::string& pattern) {
-  static std::map<std::string, std::regex> compiled;
-  auto at = compiled.find(pattern);
-  if (at == compiled.end()) at = compiled.emplace(pattern, std::regex(pattern)).first;
-  return std::regex_search(text, at->second);
+  return !trainhost::test::find_pattern(text, pattern).empty();
 }
 
 std::size_t characters(const std::string& utf8) {

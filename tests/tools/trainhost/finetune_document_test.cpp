@@ -8,10 +8,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 #include "tests/support/chat_model.hpp"
+#include "tests/support/text_patterns.hpp"
 
 using namespace trainhost::test;
 namespace fs = std::filesystem;
@@ -55,16 +55,16 @@ std::vector<Example> examples_in(const std::vector<std::string>& document) {
 /// A line of output without numbers, units of numbers, bars, the number of spaces, and what differs between
 /// processors: the precision that pays, and MFU, for which the peak rate must be known.
 std::string shape(std::string line) {
-  static const std::regex precision(R"re(train\.precision = "[a-z0-9]+", |\b(bf16|fp32), )re");
-  static const std::regex number(R"([0-9]([0-9.,:]*[0-9])?(e[-+][0-9]+)?)"), unit(R"(# ?([KMG]i)?B\b|#[KM])"),
-      mfu(R"((, )?MFU # ?%)"), bar("[\x80-\xff]+"), share(R"(# %)"), spaces(" +");
-  line = std::regex_replace(line, precision, "");
-  line = std::regex_replace(line, number, "#");
-  line = std::regex_replace(line, unit, "#");
-  line = std::regex_replace(line, mfu, "");
-  line = std::regex_replace(line, share, "#");
-  line = std::regex_replace(line, bar, "");
-  line = std::regex_replace(line, spaces, " ");
+  const char* const rules[][2] = {
+      {R"re(train\.precision = "[a-z0-9]+", |\b(bf16|fp32), )re", ""},
+      {R"([0-9]([0-9.,:]*[0-9])?(e[-+][0-9]+)?)", "#"},
+      {R"(# ?([KMG]i)?B\b|#[KM])", "#"},
+      {R"((, )?MFU # ?%)", ""},
+      {"# %", "#"},
+      {"[\x80-\xff]+", ""},  // bars
+      {" +", " "},
+  };
+  for (const auto& [pattern, by] : rules) line = replace_patterns(line, pattern, by);
   while (line.ends_with(' ')) line.pop_back();
   return line;
 }
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(every_command_succeeds_and_prints_what_the_document_shows) 
     std::string output = read_file(tmp / "output");
     const std::string where = "docs/finetune.md:" + std::to_string(e.line) + ": " + e.command + "\n";
     BOOST_TEST((WIFEXITED(status) && WEXITSTATUS(status) == 0), where << output);
-    output = std::regex_replace(output, std::regex(tmp.path().string() + "/"), "");
+    output = replace_patterns(output, tmp.path().string() + "/", "");
     const bool preset = has(e.command, "--model=");
     const std::string missing = missing_line(e.shown, lines_of(output), preset);
     BOOST_TEST(missing.empty(), where << "the output has no line '" << missing << "' there:\n" << output);
@@ -125,14 +125,14 @@ BOOST_AUTO_TEST_CASE(the_memory_table_is_that_of_the_plans) {
       {},
       {"lora.rank=16", "lora.targets=[\"all-linear\"]"},
       {"lora.rank=16", "lora.targets=[\"all-linear\"]", "lora.base=nf4", "lora.double_quant=true"}};
-  const std::regex row(R"(\| `([a-z0-9.-]+)` \| ([0-9.]+) GiB \| ([0-9.]+) GiB \| ([0-9.]+) GiB \|)");
+  const char* row = R"(\| `([a-z0-9.-]+)` \| ([0-9.]+) GiB \| ([0-9.]+) GiB \| ([0-9.]+) GiB \|)";
   int rows = 0;
   for (const std::string& line : lines_of(kDocument)) {
-    std::smatch cells;
-    if (!std::regex_match(line, cells, row)) continue;
+    const Match cells = match_pattern(line, row);
+    if (cells.empty()) continue;
     ++rows;
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-      std::vector<std::string> words = {"plan", "--model=" + cells[1].str(), "--device=b200-180gb", "--json"};
+      std::vector<std::string> words = {"plan", "--model=" + cells[1], "--device=b200-180gb", "--json"};
       for (const char* setting : {"data.seq_len=1024", "train.recompute=full"})
         words.insert(words.end(), {"--set", setting});
       for (const std::string& setting : kinds[kind]) words.insert(words.end(), {"--set", setting});

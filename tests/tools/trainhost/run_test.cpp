@@ -3,12 +3,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <regex>
 #include <set>
 #include <sstream>
 
 #include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/text_patterns.hpp"
 
 using namespace trainhost::test;
 using nlohmann::json;
@@ -58,13 +58,15 @@ std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string>
 
 /// Number of lines that end with a time in UTC which is not before that of the line before.
 std::ptrdiff_t times_of_lines(const std::string& lines) {
-  static const std::regex last(R"x(,"time":"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"\}$)x");
+  const std::string last = R"x(,"time":"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"\}$)x";
   std::ptrdiff_t n = 0;
   std::string before;
   std::istringstream in(lines);
-  std::smatch m;
-  for (std::string line; std::getline(in, line) && std::regex_search(line, m, last) && before <= m[1]; ++n)
+  for (std::string line; std::getline(in, line); ++n) {
+    const Match m = find_pattern(line, last);
+    if (m.empty() || before > m[1]) break;
     before = m[1];
+  }
   return n;
 }
 
