@@ -15,8 +15,8 @@ constexpr std::uint64_t gib(double n) { return static_cast<std::uint64_t>(n * (1
 // RTX 3080 12 GB, 3080 Ti, 3090 Ti, 4060 Ti, 4070, 4080, 5060 Ti 16 GB, 5070, 5080 (with their Ti and SUPER),
 // 6000 Ada and PRO 6000 no such reports were read: the total of nvidia-smi, less what the driver keeps on the
 // nearest device above. Cards of 8 GB: reports of 2025 and 2026 of the RTX 2070 and 2080 SUPER (7.60 GiB),
-// 3070 and 3070 Ti (7.66), 4060 (7.60 to 7.63) and Blackwell cards (7.51 to 7.53); the others of a generation
-// have the same total in nvidia-smi. TPU and CPU: as advertised.
+// 3070 Ti (7.66; older ones of the 3070: 7.76), 4060 (7.60 to 7.63) and Blackwell cards (7.51 to 7.53); the
+// others of a generation have the same total in nvidia-smi. TPU and CPU: as advertised.
 //
 // Rates: published by the vendors; not checked again against their documents on 2026-11-21. Of two published
 // figures the smaller is used: f32 accumulation where f16 is faster (GeForce), 95 GB where other documents

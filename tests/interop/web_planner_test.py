@@ -37,7 +37,7 @@ def same_answers(page):
         answer = page.evaluate("(() => { const begin = performance.now(), a = ask(%s); "
                                "a.ms = performance.now() - begin; return a; })()" % json.dumps(case))
         program = ask_program(*words_of(case))
-        times.append(answer["ms"])
+        times.append((answer["ms"], " ".join(words_of(case))))
         assert program.returncode == answer["code"], (case, answer["code"], program.stderr)
         if "error" in answer:
             refused += 1
@@ -45,7 +45,9 @@ def same_answers(page):
         else:
             assert program.stdout == answer["plan"], case
     times.sort()
-    print(f"{CASES} cases, {refused} refused by both; median {times[len(times) // 2]:.0f} ms, largest {times[-1]:.0f} ms")
+    slow = [f"{ms:.0f} ms {words}" for ms, words in times if ms > 50]
+    print(f"{CASES} cases, {refused} refused by both; median {times[len(times) // 2][0]:.0f} ms, "
+          f"largest {times[-1][0]:.0f} ms, {len(slow)} above 50 ms", *slow, sep="\n")
 
 
 def filled_in(page, folder):
