@@ -1,7 +1,7 @@
 // See toml_remedy.hpp. The parser says what it expected at a column; people need to know what is wrong and
 // what to write. The rules look at the line itself and use the parser's description only where the line does
 // not show the mistake. Strings that are not closed and keys that are set twice need the text before the
-// line: toml_read.cpp. Each rule is tested in tests/core/runfile/mistakes_test.cpp.
+// line: toml_read.cpp. Each rule is tested in tests/core/runfile/syntax_errors_test.cpp.
 #include "core/runfile/toml_remedy.hpp"
 
 #include <fmt/format.h>

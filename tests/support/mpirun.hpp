@@ -45,4 +45,11 @@ inline RunOptions under_mpich(int ranks) {
   return o;
 }
 
+/// How often `part` occurs in `text`.
+inline std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++n;
+  return n;
+}
+
 }  // namespace trainhost::test
