@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <thread>
@@ -42,11 +41,6 @@ void on_terminate(int) {
   errno = saved;
 }
 
-std::string text_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 /// Children of all threads of a process; none where the system does not list them.
 std::vector<std::int32_t> children_of(std::int32_t parent) {
   const std::string threads = "/proc/" + std::to_string(parent) + "/task";
@@ -62,7 +56,7 @@ std::vector<std::int32_t> children_of(std::int32_t parent) {
 /// A variable of the environment with which a process was started.
 std::optional<std::uint32_t> number_of(std::int32_t process, const std::string& variable) {
   const std::string key = std::string(1, '\0') + variable + "=";
-  const std::string all = std::string(1, '\0') + text_of("/proc/" + std::to_string(process) + "/environ");
+  const std::string all = std::string(1, '\0') + file_of_process(process, "environ");
   const std::size_t at = all.find(key);
   if (at == all.npos) return std::nullopt;
   return static_cast<std::uint32_t>(std::strtoul(all.c_str() + at + key.size(), nullptr, 10));

@@ -11,7 +11,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "core/base/directory.hpp"
+#include "core/process/process_id.hpp"
 
 namespace trainhost {
 namespace {
@@ -50,8 +50,7 @@ std::vector<pid_t> children() {
 }
 
 bool marked(pid_t pid, const std::string& entry) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  const std::string all = file_of_process(pid, "environ");
   return (std::string(1, '\0') + all).find(std::string(1, '\0') + entry + '\0') != std::string::npos;
 }
 
@@ -60,8 +59,7 @@ bool marked(pid_t pid, const std::string& entry) {
 /// it is dead.
 bool exiting(pid_t pid) {
   constexpr unsigned long kPfExiting = 0x4;  // linux/sched.h
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  const std::string all = file_of_process(pid, "stat");
   const std::size_t name_end = all.rfind(')');  // the name, the second field, may hold spaces and parentheses
   if (name_end == std::string::npos) return false;
   std::istringstream rest(all.substr(name_end + 1));

@@ -2,14 +2,13 @@
 // character.
 #include "core/process/process_id.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -23,8 +22,7 @@ struct ProcessStatus {
 };
 
 std::optional<ProcessStatus> status_of(std::int32_t id) {
-  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string text = file_of_process(id, "stat");
   const std::size_t end_of_name = text.rfind(')');
   if (end_of_name == text.npos) return std::nullopt;
   std::istringstream fields(text.substr(end_of_name + 1));
@@ -39,6 +37,16 @@ std::optional<ProcessStatus> status_of(std::int32_t id) {
 }
 
 }  // namespace
+
+std::string file_of_process(std::int32_t id, const char* name) {
+  std::string text;
+  const int file = ::open(("/proc/" + std::to_string(id) + "/" + name).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return text;
+  char part[4096];
+  for (ssize_t n; (n = ::read(file, part, sizeof part)) > 0;) text.append(part, static_cast<std::size_t>(n));
+  ::close(file);
+  return text;
+}
 
 std::optional<ProcessId> process_with(std::int32_t id) {
   const std::optional<ProcessStatus> s = status_of(id);

@@ -12,6 +12,9 @@ struct ProcessId {
   std::uint64_t start = 0;  // in ticks since the machine started; 0: unknown
 };
 
+/// The content of /proc/ID/NAME: "stat". "" if there is no such process, or it ends while the file is read,
+/// which a stream with iterators reports by an exception.
+std::string file_of_process(std::int32_t id, const char* name);
 /// The process with that number; nullopt if there is none, or it cannot be seen.
 std::optional<ProcessId> process_with(std::int32_t id);
 /// This process.
