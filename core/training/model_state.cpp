@@ -1,29 +1,24 @@
 // See model_state.hpp. State of a run = weights and moments of the session, Progress, and the settings that
-// determine the next bits. Batches and learning rate are functions of these, so nothing else is saved.
+// determine the next bits (run_identity.hpp). Batches and learning rate are functions of these, so nothing
+// else is saved.
 #include "core/training/model_state.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <map>
 #include <set>
-#include <sstream>
 
 #include "core/base/checked.hpp"
-#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/model/adapters.hpp"
 #include "core/model/optimizer_state.hpp"
 #include "core/planning/host_buffers.hpp"
-#include "core/training/model_folder.hpp"
-#include "core/training/shared_save.hpp"
+#include "core/training/run_identity.hpp"
 
 namespace trainhost::training {
 namespace {
@@ -41,17 +36,6 @@ constexpr const char *kRunKey = "run", *kOptionsKey = "trainer_options", *kOffse
                      *kLossesKey = "recent_losses", *kValidationKey = "validation_loss",
                      *kValidationContentKey = "validation_content", *kFrozenKey = "frozen_weights",
                      *kEarlyStoppingKey = "early_stopping";
-
-constexpr const char* kContentKey = "data.content";
-
-/// "key = value" lines; lines of another form are ignored.
-std::map<std::string, std::string> lines_of(const std::string& text) {
-  std::map<std::string, std::string> out;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);)
-    if (auto at = line.find(" = "); at != std::string::npos) out[line.substr(0, at)] = line.substr(at + 3);
-  return out;
-}
 
 /// Options of the trainer as a text.
 std::string trainer_options(const runfile::RunConfig& c, const std::string& backend) {
@@ -72,55 +56,6 @@ std::string other_options(const checkpoint::Meta& saved, const runfile::RunConfi
       "note: the options of the trainer {} were '{}' and are '{}': the results may differ from those of "
       "an uninterrupted run",
       escaped(saved.backend), escaped(before->second, 4096), escaped(now, 4096));
-}
-
-/// The value of a key of resume_identity() as the run file has it.
-std::string value_of(const std::string& key, const std::string& value) {
-  static constexpr const char* kSchedules[] = {"constant", "cosine", "linear",
-                                               "wsd"};  // in the order of Schedule
-  if (key == "optimizer.schedule" && value.size() == 1 && value[0] >= '0' && value[0] <= '3')
-    return kSchedules[value[0] - '0'];
-  return value;
-}
-
-/// A run may be continued with another train.steps. Returns what changes with it; "" if it is the same. A
-/// warm-up that follows from train.steps stays as it was.
-std::string change_steps(const std::map<std::string, std::string>& saved, std::uint64_t step,
-                         runfile::RunConfig& c) {
-  const auto before = saved.find("train.steps");
-  if (before == saved.end() || before->second == std::to_string(c.steps)) return {};
-  if (c.steps < step)
-    throw usage_error(fmt::format("the checkpoint is of step {}, but train.steps = {}", step, c.steps),
-                      "set train.steps to at least the step of the checkpoint");
-  const auto warmup = saved.find("optimizer.warmup_steps");
-  if (warmup != saved.end() && !c.given.count("optimizer.warmup_steps"))
-    c.optimizer.warmup_steps = std::strtoull(warmup->second.c_str(), nullptr, 10);
-  std::string text = fmt::format("train.steps was {} and is {}", before->second, c.steps);
-  if (c.optimizer.schedule != runfile::Schedule::kConstant)
-    text += fmt::format(": from step {} on the learning rate follows the schedule of {}", step + 1,
-                        plural(c.steps, "step"));
-  return text;
-}
-
-/// Only keys that both texts have are compared: a later version may add keys, and an old checkpoint must stay
-/// usable. Names of files count only if a text has no hash of their content.
-void require_same_identity(std::map<std::string, std::string> a, const std::string& current) {
-  std::map<std::string, std::string> b = lines_of(current);
-  b.erase("train.steps");  // see change_steps()
-  if (a.count(kContentKey) && b.count(kContentKey))
-    for (const char* name : {"data.train", "data.tokenizer"}) b.erase(name);
-  std::string differs;
-  for (const auto& [key, value] : b)
-    if (auto it = a.find(key); it != a.end() && it->second != value)
-      differs += (differs.empty() ? "" : "; ") +
-                 (key == kContentKey ? std::string("data.train or data.tokenizer has another content")
-                                     : fmt::format("{} was {}, is {}", key, value_of(key, it->second),
-                                                   value_of(key, value)));
-  if (!differs.empty())
-    throw usage_error(
-        "the checkpoint was written by a run with other settings: " + differs,
-        "set these keys as they were, also those whose default has changed, or train into another "
-        "output.dir");
 }
 
 }  // namespace
@@ -238,90 +173,6 @@ checkpoint::TensorSource source_of(plugin::Session& s, plugin::Scope scope) {
 
 }  // namespace
 
-/// Every key that changes a bit of the trained weights. Missing one here would let a resumed run differ
-/// silently, so a new key of the run file that affects training is added here, too.
-std::string resume_identity(const runfile::RunConfig& c, const std::string& data_content) {
-  const RunSpec& r = c.run;
-  const ModelSpec& m = c.model;
-  std::string out;
-  auto add = [&](const char* key, auto value) { out += fmt::format("{} = {}\n", key, value); };
-  add("model.family", m.family);
-  add("model.vocab_size", m.vocab);
-  add("model.hidden_size", m.hidden);
-  add("model.num_hidden_layers", m.layers);
-  add("model.num_attention_heads", m.heads);
-  add("model.num_key_value_heads", m.kv_heads);
-  add("model.head_dim", m.head_dim);
-  add("model.intermediate_size", m.intermediate);
-  add("model.tie_word_embeddings", m.tied);
-  add("model.sliding_window", m.sliding_window);
-  add("model.rms_norm_eps", m.norm_eps);
-  add("model.rope_theta", m.rope_theta);
-  const RopeScaling& rope = m.rope;
-  add("model.rope_scaling",
-      rope.kind == RopeKind::kDefault
-          ? "none"
-          : fmt::format("{} factor {} low {} high {} original {}",
-                        rope.kind == RopeKind::kLinear ? "linear" : "llama3", rope.factor,
-                        rope.low_freq_factor, rope.high_freq_factor, rope.original_max_positions));
-  add("model.attention_bias", fmt::format("qkv {} o {}", m.qkv_bias, m.o_bias));
-  add("model.mlp_bias", m.mlp_bias);
-  add("model.qk_norm", m.qk_norm);
-  add("model.first_window_layer", m.first_window_layer);
-  // File names without folders: moving the data must not make a checkpoint useless.
-  std::string files;
-  for (const fs::path& p : c.data.train) files += (files.empty() ? "" : ",") + p.filename().string();
-  add("data.train", files.empty() ? "stories" : files);
-  add("data.tokenizer", fs::path(c.data.tokenizer).filename().string());
-  if (!data_content.empty()) add(kContentKey, data_content);
-  add("data.dtype", c.data.dtype);
-  add("data.order", c.data.order == runfile::Order::kShuffled ? "shuffled" : "sequential");
-  add("data.valid_fraction", c.data.valid_fraction);
-  add("data.seq_len", r.seq_len);
-  add("train.precision", c.precision);
-  add("train.micro_batch", r.micro_batch);
-  // Of all ranks: a run may go on with another number of them, if a step has the same sequences.
-  add("train.grad_accum", std::uint64_t{r.accumulate} * (r.parallel.data_rank ? r.parallel.data : 1));
-  add("train.steps", c.steps);
-  add("train.seed", r.seed);
-  std::string rules = r.trainable;
-  std::ranges::replace(rules, '\n', ' ');
-  add("train.trainable", rules.empty() ? "all" : rules);
-  add("train.adapters", trains_adapters(r) ? "lora" : "none");
-  if (trains_adapters(r)) {
-    add("lora.rank", r.lora_rank);
-    add("lora.alpha", c.lora.alpha);
-    add("lora.rslora", c.lora.rslora);
-    add("lora.dora", r.memory.dora);
-    add("lora.dropout", r.memory.lora_dropout);
-    if (ties_adapter(r)) add("lora.ensure_weight_tying", true);
-    add("lora.targets", fmt::format("{}", fmt::join(runfile::names_of_targets(r.lora_targets), ",")));
-    std::string rules_of_adapters = r.lora_rules;
-    std::ranges::replace(rules_of_adapters, '\n', ',');
-    if (!rules_of_adapters.empty()) add("lora.rules", rules_of_adapters);
-    add("lora.base", r.mode == RunMode::kQlora ? "nf4" : name(r.weight));
-    add("lora.double_quant", r.memory.double_quantized);
-  }
-  add("optimizer.name", name(r.optimizer));
-  add("optimizer.lr", c.optimizer.lr);
-  add("optimizer.min_lr", c.optimizer.min_lr);
-  add("optimizer.schedule", static_cast<int>(c.optimizer.schedule));
-  add("optimizer.warmup_steps", c.optimizer.warmup_steps);
-  if (c.optimizer.schedule == runfile::Schedule::kWsd) {
-    add("optimizer.decay", static_cast<int>(c.optimizer.decay));
-    // A part of the steps changes with train.steps, and may: a run goes on from before its decay.
-    if (c.given.count("optimizer.decay_steps"))
-      add("optimizer.decay_steps", c.optimizer.decay_steps);
-    else
-      add("optimizer.decay_ratio", c.optimizer.decay_ratio.value_or(runfile::kDefaultDecayRatio));
-  }
-  add("optimizer.betas", fmt::format("[{}, {}]", r.beta1, r.beta2));
-  add("optimizer.eps", r.eps);
-  add("optimizer.weight_decay", r.weight_decay);
-  add("optimizer.grad_clip", r.clip_norm);
-  return out;
-}
-
 std::string first_nonfinite_weight(plugin::Session& s, const runfile::RunConfig& c) {
   std::string found;
   s.save(state_scopes(c).front(), [&](const plugin::TensorPiece& p) {
@@ -391,9 +242,8 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
                       "train without --resume first, and set output.checkpoint_every");
   for (const std::string& skipped : found->skipped) say("skipped " + skipped);
   if (const auto run = found->meta.extra.find(kRunKey); run != found->meta.extra.end()) {
-    const std::map<std::string, std::string> saved = lines_of(run->second);
-    if (const std::string change = change_steps(saved, found->meta.step, c); !change.empty()) say(change);
-    require_same_identity(saved, resume_identity(c, data_content));
+    const std::string change = compare_with_identity(run->second, found->meta.step, data_content, c);
+    if (!change.empty()) say(change);
   }
   if (const auto frozen = found->meta.extra.find(kFrozenKey);
       frozen != found->meta.extra.end() && frozen->second != frozen_content)
@@ -421,71 +271,6 @@ void load_checkpoint_weights(plugin::Session& s, const runfile::RunConfig& c, co
                              std::span<float> scratch) {
   load_tensors(s, state_scopes(c).front(), trained_tensors(c.model, c.run), c.model.tied,
                checkpoint / kScopeFile[0], scratch);
-}
-
-namespace {
-
-/// The tokenizer is copied, so that the model can be used without the run file; so is everything else that
-/// the model of model.path had.
-std::map<std::string, std::string> files_beside_model(const runfile::RunConfig& c,
-                                                      const RunHistory& history) {
-  std::map<std::string, std::string> others;
-  if (c.given.count("model.path")) others = files_beside_weights(c.model_folder);
-  // max_length is the training length: `generate` and Hugging Face software use it as the default context.
-  others.emplace("generation_config.json",
-                 fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len));
-  if (c.data.tokenizer != "bytes") {
-    const fs::path source = c.data.tokenizer;
-    const bool json = source.extension() == ".json";
-    std::ifstream in(source, std::ios::binary);
-    others[json ? "tokenizer.json" : "tokenizer.model"] = std::string(std::istreambuf_iterator<char>(in), {});
-    if (!in)
-      throw run_error("cannot read " + escaped(source.string(), 4096) + " to copy it to the trained model");
-    // Names of special tokens and the chat template.
-    for (auto& [name, text] : files_beside_weights(json ? source.parent_path() : fs::path()))
-      if (name == "tokenizer_config.json" || name == "special_tokens_map.json" ||
-          name == "chat_template.jinja")
-        others[name] = std::move(text);
-  }
-  others[kTrainerStateName] = trainer_state_json(history);
-  return others;
-}
-
-}  // namespace
-
-/// The result is published as one directory, see write_model_dir().
-void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir,
-                 const RunHistory& history, Ranks& ranks) {
-  checkpoint::ModelFiles files;
-  files.dtype = c.output.dtype == DType::kBF16 ? "BF16" : c.output.dtype == DType::kF16 ? "F16" : "F32";
-  const std::vector<TensorInfo> all = tensors(c.model);
-  if (!ranks.several()) {
-    checkpoint::write_model_dir(dir, runfile::model_config_json(c.model, c.output.dtype), all,
-                                source_of(s, plugin::Scope::kWeights), files_beside_model(c, history), files);
-    return;
-  }
-  // The first rank creates the files, each writes its part of them, and the first one publishes them.
-  std::map<std::string, std::string> others;
-  fs::path staged;
-  ranks.together([&] {
-    if (!ranks.first()) return;
-    others = files_beside_model(c, history);
-    staged = checkpoint::stage_model_dir(dir, all, others, files);
-  });
-  try {
-    staged = ranks.of_first(staged.string());
-    ranks.together([&] {
-      checkpoint::write_model_part(staged, all, own_part_of(s, plugin::Scope::kWeights, c, all), files);
-    });
-    ranks.together([&] {
-      if (ranks.first())
-        checkpoint::publish_model_dir(staged, dir, runfile::model_config_json(c.model, c.output.dtype), all,
-                                      others, files);
-    });
-  } catch (...) {
-    if (ranks.first()) checkpoint::discard_model_dir(dir, others, files);
-    throw;
-  }
 }
 
 }  // namespace trainhost::training

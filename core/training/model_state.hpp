@@ -1,5 +1,5 @@
-// Copies weights and optimizer moments between a session and files: initial weights, checkpoints, the trained
-// model.
+// Copies weights and optimizer moments between a session and files: initial weights and checkpoints. The
+// trained model: write_model.hpp.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,8 +14,6 @@
 #include "core/checkpoint/xxh3.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
-#include "core/training/ranks.hpp"
-#include "core/training/run_history.hpp"
 
 namespace trainhost::training {
 
@@ -67,11 +65,6 @@ struct Progress {
 };
 Progress progress_of(const checkpoint::Meta& meta);
 
-/// The keys of the run file that affect the trained bits, for comparison at resume: "train.micro_batch =
-/// 8\n...". Threads, output and evaluation are omitted, because they do not. `data_content`:
-/// data::Source::content.
-std::string resume_identity(const runfile::RunConfig& c, const std::string& data_content);
-
 /// The first tensor of the trained weights with a value that is not finite; "" if there is none. Reads all of
 /// them.
 std::string first_nonfinite_weight(plugin::Session& s, const runfile::RunConfig& c);
@@ -80,7 +73,7 @@ std::string first_nonfinite_weight(plugin::Session& s, const runfile::RunConfig&
 using StateSource = std::function<checkpoint::TensorSource(std::size_t scope)>;
 StateSource state_of(plugin::Session& s, const runfile::RunConfig& c);
 
-/// The metadata of a checkpoint of `s`; `data_content` as for resume_identity().
+/// The metadata of a checkpoint of `s`; `data_content` as for resume_identity() (run_identity.hpp).
 checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
                                  const std::string& data_content, const Progress& progress,
                                  const std::string& frozen_content = "");
@@ -102,12 +95,5 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
 /// Sets the trained weights from the checkpoint in this directory; moments stay as they are.
 void load_checkpoint_weights(plugin::Session& s, const runfile::RunConfig& c,
                              const std::filesystem::path& checkpoint, std::span<float> scratch);
-
-/// Writes model/ in Hugging Face layout: config.json, the weights in output.dtype (several files above 5 GB),
-/// the tokenizer of the run, and the other files that the folder of model.path has. Without a
-/// generation_config.json there, one with max_length = seq_len. trainer_state.json says which step of
-/// `history` the weights are from. All ranks call it, and each writes its part of the weights.
-void write_model(plugin::Session& s, const runfile::RunConfig& c, const std::filesystem::path& dir,
-                 const RunHistory& history, Ranks& ranks);
 
 }  // namespace trainhost::training

@@ -9,19 +9,13 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
-#include <system_error>
 
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
-#include "core/model/adapters.hpp"
-#include "core/training/adapter_files.hpp"
-#include "core/training/memory_result.hpp"
 #include "core/training/run_status.hpp"
-#include "core/training/sample_tokens.hpp"
 #include "core/training/training_run.hpp"
 
 namespace trainhost::training {
-namespace fs = std::filesystem;
 
 /// Order: the plan needs no files; the output directory is locked before data and weights are read, so a
 /// second run fails at once; a signal that comes before the first step leaves nothing behind.
@@ -203,6 +197,14 @@ void TrainingRun::state_loss() {
         "the checkpoint of step {} is saved; lost: {} after it; continue with --resume", kept, lost));
 }
 
+/// The clocks of two machines have nothing in common. The ranks leave a collective operation at nearly the
+/// same time, which becomes 0 in the trace.
+void TrainingRun::align_traces() {
+  if (!profile_ || !ranks_.several()) return;
+  ranks_.largest(0);
+  profile_->set_origin(now_ns());
+}
+
 /// Steps that remain, at the smoothed rate; checkpoints and evaluations are not included.
 void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plugin::StepResult& r,
                               double lr) {
@@ -225,244 +227,6 @@ void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plu
   Scalars norms;
   if (layer_norms_) norms = layer_norms_->measure(step, steps, *session_, ranks_);
   if (board_) board_->step(progress, std::move(norms));
-}
-
-bool TrainingRun::checkpoint_is_due() {
-  const std::uint64_t every = config_.output.checkpoint_every;
-  const double minutes = config_.output.checkpoint_minutes;
-  return (every && steps_done_ % every == 0) ||
-         // By the clock of one process, so that all of them agree.
-         (minutes > 0 &&
-          ranks_.of_first(std::uint64_t{static_cast<double>(now_ns() - checkpointed_ns_) >= minutes * 60e9}));
-}
-
-/// Returns when the checkpoint is on disk.
-void TrainingRun::write_checkpoint() {
-  start_save();
-  finish_save();
-}
-
-/// At most one checkpoint per step, and one at a time. With output.async_checkpoints a second thread writes a
-/// copy of the state while training goes on; without memory for a thread it is written here. Several ranks
-/// write together, each its part.
-void TrainingRun::start_save() {
-  if (checkpointed_after_ == steps_done_ || saving_step_ == steps_done_) return;
-  finish_save();
-  Progress progress{steps_done_, batch_offset_, spikes_.text(), std::nullopt, source_.valid_content, ""};
-  if (evaluated_after_ == steps_done_) progress.validation_loss = validation_loss_;
-  if (early_stopping_.enabled()) progress.early_stopping = early_stopping_.text();
-  const checkpoint::Meta meta =
-      checkpoint_meta(*session_, config_, choice_.id, source_.content, progress, frozen_content_);
-  checkpointed_ns_ = now_ns();
-  const bool in_background =
-      config_.output.async_checkpoints && (!ranks_.several() || planning::copies_own_part(config_));
-  std::function<fs::path()> write;
-  if (ranks_.several()) {
-    shared_save_ = std::make_unique<SharedSave>(ranks_, *store_, meta, config_);
-    if (in_background) copy_->take_own_part(*session_);
-    write = [this, state = in_background ? copy_->own_part() : own_state_of(*session_, config_)] {
-      shared_save_->write(state);
-      return fs::path();
-    };
-  } else {
-    if (in_background) copy_->take(*session_);
-    const StateSource state = in_background ? [this](std::size_t scope) { return copy_->source(scope); }
-                                            : state_of(*session_, config_);
-    write = [this, meta, state] { return save_checkpoint(*store_, meta, config_, state); };
-  }
-  saving_step_ = steps_done_, all_saved_ = false;
-  try {
-    saving_ = std::async(in_background ? std::launch::async : std::launch::deferred, write);
-  } catch (const std::system_error&) {
-    saving_ = std::async(std::launch::deferred, write);
-  }
-  if (!in_background) finish_save();
-}
-
-void TrainingRun::finish_save() {
-  if (!saving_.valid()) return;
-  const std::uint64_t step = std::exchange(saving_step_, kNever);
-  fs::path dir = saving_.get();
-  if (const std::unique_ptr<SharedSave> shared = std::move(shared_save_)) dir = shared->finish();
-  saved(step, dir);
-}
-
-/// Whether a checkpoint in the background can be published. Several ranks have agreed on it after the step.
-bool TrainingRun::is_saved() const {
-  return saving_.valid() &&
-         (ranks_.several() ? all_saved_
-                           : saving_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout);
-}
-
-void TrainingRun::saved(std::uint64_t step, const fs::path& dir) {
-  checkpointed_after_ = step;
-  skipped_.erase(skipped_.begin(), skipped_.lower_bound(step));
-  if (!ranks_.first()) return;
-  if (history_.best_step == step) store_->mark_best(step);
-  events_->checkpoint(step, dir);
-  report("wrote checkpoint " + escaped(dir.string(), 4096));
-}
-
-/// Writes the model and summary.json, and compares predicted with measured memory. The memory result is read
-/// after the model was written, since writing is part of the predicted peak. summary.json is
-/// last: its presence means that the model is complete.
-bool TrainingRun::finish() {
-  observer_.steps_ended();
-  agree_to_stop();
-  if (stops()) return false;  // the model is not written; stop() writes a checkpoint instead
-  const bool adapts = trains_adapters(config_.run);
-  const fs::path model = config_.output.dir / (adapts ? "adapter" : "model");
-  history_.steps = steps_done_;
-  history_.model_step = load_weights_of_model();
-  history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
-  if (!adapts)
-    write_model(*session_, config_, model, history_, ranks_);
-  else if (ranks_.first())
-    write_adapter(*session_, config_, frozen_content_, model, history_);
-  else if (config_.run.parallel.zero > 0 || divides_weights(config_.run.parallel))
-    // Rank 0 writes the adapters, and the others send their parts.
-    stream_adapter(*session_, config_, [](std::string_view, std::uint64_t, std::span<const float>) {});
-  const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
-  const plugin::Counters counters = session_->counters();
-  const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
-  const RunSpeed speed = {
-      throughput_.mean_tokens_per_s(), utilization(counters),
-      ranks_.first() ? throughput_.mfu(*session_, throughput_.mean_tokens_per_s()) : std::nullopt};
-  const std::string done = events_->done(steps_done_, memory, counters, speed, rank_times_.total(), history_,
-                                         recompute, finish_profile());
-  if (ranks_.first()) checkpoint::write_file_atomically(config_.output.dir / "summary.json", done + "\n");
-  observer_.measured(memory);
-  // The plan that was printed is that of the first process.
-  const bool differs = memory.predicted_bytes != memory.measured_bytes;
-  const std::int32_t rank = ranks_.largest(differs ? static_cast<std::int32_t>(ranks_.rank()) : 0);
-  if (rank > 0) report(fmt::format("the memory that rank {} has used is not the one of its plan", rank));
-  if (ranks_.of_first(std::uint64_t{!options_.quiet}) || config_.output.sample_every)
-    report_sample(history_.model_step);
-  const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * tokens_per_step();
-  if (throughput_.seconds() > 0)
-    report(fmt::format("trained {}, {} in {} ({} tokens/s{}); wrote the {} to {}", plural(steps, "step"),
-                       plural(tokens, "token"), format_duration(throughput_.seconds()),
-                       format_rate(speed.tokens_per_s),
-                       speed.mfu ? fmt::format(", MFU {:.0f} %", 100 * *speed.mfu) : "",
-                       adapts ? "adapters" : "model", escaped(model.string(), 4096)));
-  if (history_.skipped || history_.rollbacks)
-    report(fmt::format("skipped {} and returned {} to a checkpoint, see metrics.jsonl",
-                       plural(history_.skipped, "update"), plural(history_.rollbacks, "time")));
-  if (history_.best_step) report_best(adapts ? "adapter/" : "model/");
-  return true;
-}
-
-/// Generates text with the weights of the session. No failure here may fail the run. With data.seq_len = 1
-/// there is no context for a token.
-void TrainingRun::report_sample(std::uint64_t step) try {
-  // Where no rank has all weights, a token needs those of all ranks.
-  if (!ranks_.first() && !divides_weights(config_.run.parallel)) return;
-  if (const auto text = sample_of_trained_model(*session_, *tokenizer_, source_, config_.model, config_.run,
-                                                staging_->as<float>().first(config_.model.vocab))) {
-    observer_.sample(step, *text);
-    if (board_) board_->text(steps_done_, "sample", *text);
-  }
-} catch (const Error& e) {
-  report(std::string("no sample of generated text: ") + e.what());
-}
-
-/// Ends the run after a signal that came while data or weights were read.
-Exit TrainingRun::stop_before_first_step() {
-  report(fmt::format("stopped by {} before a step was computed; the same command starts again",
-                     StopSignals::name(stop_signal())));
-  return Exit::kStopped;
-}
-
-/// Ends the run after a signal, with a checkpoint to resume from.
-Exit TrainingRun::stop() {
-  observer_.steps_ended();
-  write_checkpoint();
-  finish_profile();
-  why_stopped_ = fmt::format("stopped by {} after step {}", StopSignals::name(stop_signal()), steps_done_);
-  report(why_stopped_ + "; continue with --resume");
-  return Exit::kStopped;
-}
-
-/// A step that failed on all ranks has changed no weight, so the state after the last complete step can be
-/// saved, unless that has overflowed already and could not be resumed. The failure of the step is what is
-/// reported, whatever happens here.
-void TrainingRun::checkpoint_after_failure() {
-  observer_.steps_ended();
-  if (steps_done_ == first_step_) return;
-  try {
-    if (first_nonfinite_weight(*session_, config_).empty()) write_checkpoint();
-  } catch (const std::exception&) {
-  }
-}
-
-/// With several ranks the others go on while this one fails: they do not send their part of the state, and
-/// the step may have failed after the update, when weights were gathered. The last checkpoint remains.
-void TrainingRun::checkpoint_after_own_failure() {
-  if (ranks_.several()) return observer_.steps_ended();
-  checkpoint_after_failure();
-}
-
-/// The clocks of two machines have nothing in common. The ranks leave a collective operation at nearly the
-/// same time, which becomes 0 in the trace.
-void TrainingRun::align_traces() {
-  if (!profile_ || !ranks_.several()) return;
-  ranks_.largest(0);
-  profile_->set_origin(now_ns());
-}
-
-/// Ends the profile before the session does, because it refers to the session.
-std::string TrainingRun::finish_profile() {
-  if (!profile_) return {};
-  ProfileResult result = profile_->finish(trainer_plan_);
-  for (std::uint32_t r = 1; r < ranks_.count(); ++r) {
-    const std::string trace = ranks_.of_rank(r, ranks_.rank() == r ? profile_->take_trace() : "");
-    if (ranks_.first()) profile_->append(trace);
-  }
-  if (ranks_.first()) profile_->publish();
-  profile_.reset();
-  const double steps = static_cast<double>(std::max<std::uint64_t>(1, steps_done_ - first_step_));
-  for (const RankTime& t : rank_times_.total())
-    result.ranks.push_back({t.compute_ms / steps, t.wait_ms / steps, t.bytes / steps});
-  observer_.profiled(result);
-  return observer_.profile_json(result);
-}
-
-/// Time in which the device computed, as a share of the time of the steps; 1 for a trainer in host memory.
-double TrainingRun::utilization(const plugin::Counters& n) const {
-  if (plan_.compute_tier == Tier::kHost || throughput_.seconds() <= 0) return 1.0;
-  return std::min(1.0, static_cast<double>(n.compute_ns) * 1e-9 / throughput_.seconds());
-}
-
-/// Status device_lost: the driver rejects all further calls, so the session must not be used, not even to
-/// save. Only what is on disk can be reported.
-Exit TrainingRun::end_after_lost_device(const plugin::PluginError& e) {
-  observer_.steps_ended();
-  std::string why;
-  std::optional<checkpoint::Store::Found> found;
-  try {  // a new Store reads the checkpoints from disk and verifies them
-    found = checkpoint::Store(config_.output.dir / "checkpoints", config_.output.keep).newest();
-  } catch (const Error& none) {
-    why = none.what();
-  }
-  if (!found)
-    throw Error(Exit::kFailed,
-                fmt::format("{}; no checkpoint to resume from{}", e.what(), why.empty() ? "" : ": " + why),
-                e.hint());
-  const std::string text = fmt::format("{} ({}); the checkpoint {} is intact: continue with --resume",
-                                       e.what(), e.hint(), found->dir.string());
-  write_stderr("trainhost: " + escaped(text, 4096) + "\n");  // printed under -q too: it is why the run ended
-  why_stopped_ = e.what();
-  if (events_) events_->note(text, e.native());
-  return Exit::kStopped;
-}
-
-void TrainingRun::note_end(const std::string& state, Exit code, const std::string& reason) noexcept {
-  if (!begun_ || !ranks_.first()) return;
-  try {
-    if (board_) board_->end(code == Exit::kDone);
-    write_ended(config_.output.dir, state, code, reason);
-  } catch (const std::exception&) {  // the disk may be full; the end itself is reported anyway
-  }
 }
 
 namespace {

@@ -1,7 +1,8 @@
 // The class behind train.hpp: one training run from the choice of the trainer to the written model. Internal
-// to core/training. start_run.cpp has everything before the first step, train.cpp the loop and the end,
-// find_lr.cpp the steps of a range test in place of both, validate.cpp evaluation and what follows from it,
-// recover_step.cpp what happens when a step fails numerically or is verified.
+// to core/training. start_run.cpp has everything before the first step, train.cpp the loop, save_checkpoints.cpp
+// the checkpoints, end_run.cpp the end, find_lr.cpp the steps of a range test in place of loop and end,
+// validate.cpp evaluation and what follows from it, recover_step.cpp what happens when a step fails numerically
+// or is verified.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -81,14 +82,18 @@ class TrainingRun {
   void state_loss();
   void report_step(std::uint64_t step, std::uint64_t steps, const plugin::StepResult& r, double lr);
   void question_first_loss(double loss);
+
+  // save_checkpoints.cpp
   bool checkpoint_is_due();
   void write_checkpoint();
   void start_save();
   bool is_saved() const;
   void finish_save();  // waits for a checkpoint that is written in the background
   void saved(std::uint64_t step, const std::filesystem::path& dir);
-  void report_sample(std::uint64_t step);
+
+  // end_run.cpp
   bool finish();  // false: a signal came before the model was written
+  void report_sample(std::uint64_t step);
   Exit stop_before_first_step();
   Exit stop();
   void checkpoint_after_failure();
