@@ -45,6 +45,10 @@ struct OpContext {
   // Negative before the first update.
   std::vector<double> layer_squares = std::vector<double>(program.model.layers + std::size_t{1}, -1.0);
 
+  // Of each tile of a large product in progress: the parts of the inner elements that have been added.
+  std::vector<std::uint16_t> finished_parts = std::vector<std::uint16_t>(kCountedTiles);
+  static constexpr std::size_t kCountedTiles = 16384;
+
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
   /// True if weights and activations are stored in bf16, else in f32.

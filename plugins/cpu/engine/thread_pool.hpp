@@ -39,10 +39,6 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
 
   std::uint32_t threads() const { return threads_; }
-  /// The tasks [first, second) of a job of `tasks` tasks that the worker starts with.
-  std::pair<std::uint64_t, std::uint64_t> share(std::uint32_t tasks, std::uint32_t worker) const {
-    return {std::uint64_t{tasks} * worker / threads_, std::uint64_t{tasks} * (worker + 1) / threads_};
-  }
 
   /// Runs f(task, worker) for every task in [0, tasks) and returns when all are done; worker < threads(). One
   /// job at a time; f must not throw and must not call run(). Neighbouring tasks go to the same worker if

@@ -231,6 +231,56 @@ TH_INLINE void transpose_rows(const float* at, std::uint64_t ld, std::uint64_t r
   }
 }
 
+#if defined(__AVX512F__)
+// 12 rows of 16 elements to 16 rows of 12, by 512-bit shuffles: transposes within 128-bit lanes, then of
+// lanes.
+TH_INLINE void transpose_12x16(const float* at, std::uint64_t ld, float* to) {
+  Vec quads[12];  // quads[3 q + g], lane l: column 4 l + q of rows 4 g to 4 g + 3
+#pragma GCC unroll 3
+  for (int g = 0; g < 3; ++g) {
+    Vec r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) r[i] = load(at + static_cast<std::uint64_t>(4 * g + i) * ld);
+    const Vec low01 = __builtin_shufflevector(r[0], r[1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28,
+                                              13, 29),
+              high01 = __builtin_shufflevector(r[0], r[1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30,
+                                               15, 31),
+              low23 = __builtin_shufflevector(r[2], r[3], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28,
+                                              13, 29),
+              high23 = __builtin_shufflevector(r[2], r[3], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30,
+                                               15, 31);
+    quads[g] =
+        __builtin_shufflevector(low01, low23, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+    quads[3 + g] =
+        __builtin_shufflevector(low01, low23, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    quads[6 + g] =
+        __builtin_shufflevector(high01, high23, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+    quads[9 + g] =
+        __builtin_shufflevector(high01, high23, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+  }
+#pragma GCC unroll 3
+  for (int v = 0; v < 3; ++v) {
+    const Vec *q = quads + 4 * v,
+              low01 =
+                  __builtin_shufflevector(q[0], q[1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+              high01 = __builtin_shufflevector(q[0], q[1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28,
+                                               29, 30, 31),
+              low23 =
+                  __builtin_shufflevector(q[2], q[3], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+              high23 = __builtin_shufflevector(q[2], q[3], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28,
+                                               29, 30, 31);
+    store(to + v * 16,
+          __builtin_shufflevector(low01, low23, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27));
+    store(to + 48 + v * 16,
+          __builtin_shufflevector(low01, low23, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
+    store(to + 96 + v * 16,
+          __builtin_shufflevector(high01, high23, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27));
+    store(to + 144 + v * 16, __builtin_shufflevector(high01, high23, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22,
+                                                     23, 28, 29, 30, 31));
+  }
+}
+#endif
+
 // A strip that is narrower than a vector.
 template <int kWidth>
 TH_INLINE void pack_by_transposing(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
@@ -238,6 +288,13 @@ TH_INLINE void pack_by_transposing(std::uint64_t count, std::uint64_t k, const f
   constexpr std::uint64_t kAhead = 64;  // elements of every row
   const std::uint64_t rows = count < kWidth ? count : kWidth;
   std::uint64_t p = 0;
+#if defined(__AVX512F__)
+  if constexpr (kWidth == 12)
+    for (; rows == kWidth && p + 16 <= k; p += 16) {
+      for (std::uint64_t r = 0; r < rows; ++r) __builtin_prefetch(at + r * ld + p + kAhead);
+      transpose_12x16(at + p, ld, to + p * kWidth);
+    }
+#endif
   for (; p + 8 <= k; p += 8) {
     if (p % 16 == 0)
       for (std::uint64_t r = 0; r < rows; ++r) __builtin_prefetch(at + r * ld + p + kAhead);

@@ -84,6 +84,31 @@ BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_threads_and_openblas_agrees) {
     }
 }
 
+// Parts of the inner elements of a tile are added in order, without a barrier between the tiles; with more
+// tiles than are counted with one.
+BOOST_AUTO_TEST_CASE(parts_of_a_tile_are_added_in_order) {
+  const ProductShape s{30, 70, 384 * 40};
+  const Vec a = random_vec(s.m * s.k, 1), b = random_vec(s.n * s.k, 2);
+  for (const cpu::Kernels* t : all_kernels()) BOOST_TEST_CONTEXT(t->name) {
+      Vec first;
+      for (const std::size_t counted : {std::size_t{0}, cpu::OpContext::kCountedTiles})
+        for (std::uint32_t threads = 1; threads <= 4; ++threads)
+          for (int repetition = 0; repetition < 8; ++repetition) {
+            OneOp one(*t, threads);
+            one.prepare();
+            cpu::OpContext& e = one.context();
+            e.finished_parts.resize(counted);
+            const BufferId ab = one.buffer(s.m, s.k, a), bb = one.buffer(s.n, s.k, b),
+                           cb = one.buffer(s.m, s.n);
+            cpu::large_product(e, s.m, s.n, s.k, {e.f32(ab), s.k, false}, {e.f32(bb), s.k, false}, {},
+                               e.f32(cb));
+            const Vec got = one.values(cb);
+            if (first.empty()) first = got;
+            BOOST_REQUIRE_MESSAGE(got == first, threads << " threads, " << counted << " counted tiles");
+          }
+    }
+}
+
 // weight_product.hpp selects by shape: a weight of more than 2^17 elements.
 BOOST_AUTO_TEST_CASE(a_large_weight_and_its_gradient_agree_with_openblas) {
   const std::uint64_t m = 70, n = 1100, k = 1000;

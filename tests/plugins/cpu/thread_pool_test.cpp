@@ -81,19 +81,6 @@ BOOST_AUTO_TEST_CASE(workers_stay_on_their_cpus_and_the_caller_is_free) {
   BOOST_TEST(allowed_cpus() == before, boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(shares_are_contiguous_and_complete) {
-  const ThreadPool pool(3);
-  for (std::uint32_t tasks : {0u, 1u, 3u, 10u, 1000u}) {
-    std::uint64_t next = 0;
-    for (std::uint32_t w = 0; w < 3; ++w) {
-      const auto [first, last] = pool.share(tasks, w);
-      BOOST_TEST(first == next);
-      next = last;
-    }
-    BOOST_TEST(next == tasks);
-  }
-}
-
 BOOST_AUTO_TEST_CASE(divided_pages_are_in_memory_and_stay_zero) {
   constexpr std::size_t kBytes = (9u << 20) + 5000;
   auto* at = static_cast<unsigned char*>(
