@@ -27,8 +27,18 @@ void write_string(std::string_view text, std::string& out) {
   constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
   constexpr const char* kHex = "0123456789abcdef";
   const bool all_valid = valid_utf8(text);
+  // Most texts are long and have few characters to escape: what is between them is copied at once.
+  const auto is_plain = [&](char c) {
+    const auto u = static_cast<unsigned char>(c);
+    return c != '"' && c != '\\' && u >= 0x20 && (u < 0x80 || all_valid);
+  };
   out += '"';
   for (std::size_t i = 0; i < text.size();) {
+    std::size_t plain = i;
+    while (plain < text.size() && is_plain(text[plain])) ++plain;
+    out += text.substr(i, plain - i);
+    i = plain;
+    if (i == text.size()) break;
     const char c = text[i];
     if (const auto k = kEscaped.find(c); k != kEscaped.npos) {
       out += '\\';
@@ -39,9 +49,6 @@ void write_string(std::string_view text, std::string& out) {
       out += "\\u00";
       out += kHex[c >> 4];
       out += kHex[c & 15];
-      ++i;
-    } else if (static_cast<unsigned char>(c) < 0x80 || all_valid) {
-      out += c;
       ++i;
     } else if (const std::size_t n = valid_character(text.substr(i))) {
       out += text.substr(i, n);

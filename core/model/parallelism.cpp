@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <variant>
 
 #include "core/base/types.hpp"
 #include "core/model/model_spec.hpp"
@@ -39,6 +40,16 @@ const char* cross_entropy_name(CrossEntropy kind) {
   return "";
 }
 
+/// A value in a run file. As text only where it is needed: the table is read for every plan.
+using SettingValue = std::variant<bool, std::uint64_t, double, std::string_view>;
+
+std::string text_of(const SettingValue& value) {
+  if (const auto* word = std::get_if<std::string_view>(&value)) return '"' + std::string(*word) + '"';
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) return std::to_string(*number);
+  if (const auto* number = std::get_if<double>(&value)) return std::to_string(*number);
+  return std::get<bool>(value) ? "true" : "false";
+}
+
 // bf16 weights have too few bits to add small updates to.
 DType master_type(DType weight) { return weight == DType::kBF16 ? DType::kF32 : DType::kNone; }
 
@@ -49,8 +60,8 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
   const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora;
   const bool nf4 =
       r.mode == RunMode::kQlora && (memory.frozen == DType::kNone || memory.frozen == DType::kNF4);
-  const auto n = [](std::uint64_t v) { return std::to_string(v); };
-  const auto quoted = [](std::string_view v) { return '"' + std::string(v) + '"'; };
+  const auto n = [](std::uint64_t v) { return SettingValue{v}; };
+  const auto quoted = [](std::string_view v) { return SettingValue{v}; };
   const auto type = [&](DType t) { return quoted(run_file_name(t)); };
   const auto target = [&](Tier t) { return quoted(offload_name(t)); };
   // A program is that of one rank; without a rank, several ranks can only be planned.
@@ -58,14 +69,14 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
   const struct {
     bool differs;
     const char* key;
-    std::string value;
+    SettingValue value;
   } rows[] = {
       {r.parallel.data != 1 && !ranked, "parallel.data", n(r.parallel.data)},
       {r.parallel.tensor != 1 && (r.parallel.tensor_rank == 0 || r.mode == RunMode::kInference),
        "parallel.tensor", n(r.parallel.tensor)},
       {r.parallel.pipeline != 1, "parallel.pipeline", n(r.parallel.pipeline)},
       {r.parallel.zero > (ranked ? 3u : 0u), "parallel.zero", n(r.parallel.zero)},
-      {r.parallel.sequence && r.parallel.tensor == 1, "parallel.sequence", "true"},
+      {r.parallel.sequence && r.parallel.tensor == 1, "parallel.sequence", true},
       {r.parallel.context != 1, "parallel.context", n(r.parallel.context)},
       {r.parallel.expert != 1, "parallel.expert", n(r.parallel.expert)},
       {r.parallel.virtual_stages != 1, "parallel.interleave", n(r.parallel.virtual_stages)},
@@ -83,28 +94,28 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", target(memory.optimizer_in)},
       {memory.gradients_in != Tier::kDevice, "plan.offload_gradients", target(memory.gradients_in)},
       {memory.activations_in != Tier::kDevice, "plan.offload_activations", target(memory.activations_in)},
-      {memory.gap_permille != 200, "plan.allocator_margin", std::to_string(memory.gap_permille / 1000.0)},
+      {memory.gap_permille != 200, "plan.allocator_margin", memory.gap_permille / 1000.0},
       {memory.prefill_chunk != 0, "plan.prefill_chunk", n(memory.prefill_chunk)},
       {r.parallel.expert_tensor != 0, "plan.expert_tensor", n(r.parallel.expert_tensor)},
       {r.parallel.first_stage_layers != 0, "plan.first_stage_layers", n(r.parallel.first_stage_layers)},
       {r.parallel.last_stage_layers != 0, "plan.last_stage_layers", n(r.parallel.last_stage_layers)},
       // Adapters are trained over weights in the type of the run or (RunMode::kQlora) in NF4.
       {memory.frozen != DType::kNone && memory.frozen != r.weight && !nf4, "lora.base", type(memory.frozen)},
-      {memory.double_quantized && !nf4, "lora.double_quant", "true"},
-      {memory.dora && !adapts, "lora.dora", "true"},
+      {memory.double_quantized && !nf4, "lora.double_quant", true},
+      {memory.dora && !adapts, "lora.dora", true},
       {memory.adapts_head, "lora.targets", quoted("lm_head")},
       {memory.adapts_embedding, "lora.targets", quoted("embed_tokens")},
       {memory.saves_head, "lora.modules_to_save", quoted("lm_head")},
       {memory.saves_embedding, "lora.modules_to_save", quoted("embed_tokens")},
       {adapts != (r.lora_rank > 0), "lora.rank", n(r.lora_rank)},
       {adapts != (r.lora_targets != 0), "lora.targets", n(r.lora_targets)},
-      {!adapts && r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
-      {!adapts && memory.lora_dropout != 0, "lora.dropout", std::to_string(memory.lora_dropout)},
+      {!adapts && r.lora_alpha != 0, "lora.alpha", double{r.lora_alpha}},
+      {!adapts && memory.lora_dropout != 0, "lora.dropout", double{memory.lora_dropout}},
       {memory.kv_cache != DType::kNone, "plan.kv_cache", type(memory.kv_cache)},
       {memory.kv_page != 1, "plan.kv_page", n(memory.kv_page)},
   };
   for (const auto& row : rows)
-    if (row.differs) return {row.key, row.value};
+    if (row.differs) return {row.key, text_of(row.value)};
   return {};
 }
 

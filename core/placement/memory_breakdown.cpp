@@ -65,21 +65,34 @@ std::vector<Group> group_by_role(const Program& p, const MemoryPlan& plan) {
   return groups;
 }
 
+/// Sorts by operation. Those of one role follow the layers, upwards or downwards, so that most are sorted.
+void sort_changes(std::vector<std::pair<std::uint32_t, std::uint64_t>>& changes) {
+  const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
+  if (std::is_sorted(changes.begin(), changes.end(), earlier)) return;
+  if (std::is_sorted(changes.rbegin(), changes.rend(), earlier))
+    std::reverse(changes.begin(), changes.end());
+  else
+    std::sort(changes.begin(), changes.end(), earlier);
+}
+
 /// Maximum over operations of the group's live bytes. Buffers of one role in different layers are mostly live
-/// at different times, so this is less than their sum. Events are sorted by time; an end sorts before a start
-/// of the next operation.
+/// at different times, so this is less than their sum. The end of a buffer is after the starts of the same
+/// operation and before those of the next.
 std::uint64_t max_live_bytes(const Program& p, const MemoryPlan& plan, const Group& g) {
-  std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      change;  // 2 * op at its start, + 1 at its end; bytes modulo 2^64
-  change.reserve(2 * g.members.size());
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> starts, ends;  // operation, bytes
+  starts.reserve(g.members.size()), ends.reserve(g.members.size());
   for (BufferId b : g.members) {
-    change.push_back({2 * std::uint64_t{plan.lifetime[b].first}, p[b].bytes()});
-    change.push_back({2 * std::uint64_t{plan.lifetime[b].last} + 1, -p[b].bytes()});
+    const std::uint64_t bytes = p[b].bytes();
+    starts.emplace_back(plan.lifetime[b].first, bytes);
+    ends.emplace_back(plan.lifetime[b].last, bytes);
   }
-  std::sort(change.begin(), change.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  sort_changes(starts), sort_changes(ends);
   std::uint64_t live = 0, high = 0;
-  for (const auto& c : change) high = std::max(high, live += c.second);
-  assert(live == 0);
+  auto end = ends.begin();
+  for (const auto& [op, bytes] : starts) {
+    for (; end->first < op; ++end) live -= end->second;
+    high = std::max(high, live += bytes);
+  }
   return high;
 }
 

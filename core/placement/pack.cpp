@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <map>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -43,8 +43,7 @@ std::uint64_t pack_on_skyline(std::span<const PackItem> items, const Order& orde
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
     const PackItem& it = items[i];
-    offset[i] = sky.highest(it.first, it.last);
-    sky.raise(it.first, it.last, offset[i] + it.size);
+    offset[i] = sky.stack(it.first, it.last, it.size);
     height = std::max(height, offset[i] + it.size);
     if (height > limit) return kTooHigh;
   }
@@ -77,25 +76,32 @@ std::uint64_t pack_first_fit_by_time(std::span<const PackItem> items, std::uint3
   const Order by_end = by_time(
       items, all, times, [](const PackItem& i) { return i.last; },
       [](std::uint32_t a, std::uint32_t b) { return a < b; });
-  std::map<std::uint64_t, std::uint64_t> gaps{{0, UINT64_MAX}};  // begin -> end; two gaps never touch
+  struct Gap {
+    std::uint64_t begin, end;
+  };
+  std::vector<Gap> gaps{{0, UINT64_MAX}};  // by offset; two never touch
   std::uint64_t height = 0;
   std::size_t ended = 0;
   for (std::uint32_t i : by_start) {
     for (; items[by_end[ended]].last < items[i].first; ++ended) {
       const std::uint64_t begin = offset[by_end[ended]], end = begin + items[by_end[ended]].size;
-      auto at = gaps.emplace(begin, end).first;
-      if (auto next = std::next(at); next->first == end) at->second = next->second, gaps.erase(next);
-      if (at != gaps.begin())
-        if (auto before = std::prev(at); before->second == begin) before->second = at->second, gaps.erase(at);
+      const auto above = std::ranges::upper_bound(gaps, begin, {}, &Gap::begin);
+      const bool below_touches = above != gaps.begin() && std::prev(above)->end == begin;
+      if (above->begin == end && below_touches)
+        std::prev(above)->end = above->end, gaps.erase(above);
+      else if (above->begin == end)
+        above->begin = begin;
+      else if (below_touches)
+        std::prev(above)->end = end;
+      else
+        gaps.insert(above, {begin, end});
     }
     auto gap = gaps.begin();
-    while (gap->second - gap->first < items[i].size) ++gap;
-    const auto [begin, end] = *gap;
-    offset[i] = begin;
-    gaps.erase(gap);
-    gaps.emplace(begin + items[i].size, end);
-    if (begin + items[i].size == end) gaps.erase(end);
-    height = std::max(height, begin + items[i].size);
+    while (gap->end - gap->begin < items[i].size) ++gap;
+    offset[i] = gap->begin;
+    gap->begin += items[i].size;
+    height = std::max(height, gap->begin);
+    if (gap->begin == gap->end) gaps.erase(gap);
   }
   return height;
 }
@@ -173,12 +179,14 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   const bool many = kMaxComparedPairs / (items.size() * items.size()) < 4;
   // Of the others those that end last are nearest to the other end: the gradient of the residual stream, then
   // activations, whose lifetimes nest.
-  const Order latest_first = by_time(
-      items, all, times, [&](const PackItem& i) { return times - 1 - i.last; }, longer_then_larger);
+  Order latest_first;
   std::uint32_t tallest = 0;
-  if (stack)
-    for (const Order* o : {&latest_first, &longest})
-      if (keep(stack->pack_others(*o, false, best - 1, trial, tallest))) return best;
+  if (stack) {
+    latest_first = by_time(
+        items, all, times, [&](const PackItem& i) { return times - 1 - i.last; }, longer_then_larger);
+    for (const Order& o : {std::cref(latest_first), std::cref(longest)})
+      if (keep(stack->pack_others(o, false, best - 1, trial, tallest))) return best;
+  }
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
   if (keep(pack_on_skyline(items, longest, times, limit(), trial))) return best;
   const Order earliest = by_time(
@@ -201,14 +209,14 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   }
   // First each order, then repairs of each in turn; sorted by how often an order meets the bound over all
   // preset models.
-  Order orders[] = {by_key(items, [](const PackItem& i) { return i.size; }), earliest, longest,
-                    by_key(items, [](const PackItem& i) { return i.last; })};
+  Order orders[] = {by_key(items, [](const PackItem& i) { return i.size; }), earliest, longest, {}};
   std::array<Offsets, std::size(orders)> latest;  // the last packing of each order
   std::array<bool, std::size(orders)> repairs_end{};
   const std::size_t attempts = stack ? std::min(tries, kMaxGrowingAttempts) : tries;
   for (std::size_t t = 0; t < attempts; ++t) {
     const std::size_t o = t % std::size(orders);
     if (repairs_end[o]) continue;
+    if (orders[o].empty()) orders[o] = by_key(items, [](const PackItem& i) { return i.last; });
     if (t >= std::size(orders) && !moved_to_front(tallest_of(items, latest[o], orders[o]), orders[o])) {
       repairs_end[o] = true;
       continue;

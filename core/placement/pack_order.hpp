@@ -23,9 +23,11 @@ Order by_time(std::span<const PackItem> items, const Order& which, std::uint32_t
   Order order(which.size());
   std::vector<std::uint32_t> next(begin);
   for (std::uint32_t i : which) order[next[time(items[i])]++] = i;
-  for (std::size_t t = 0; t + 1 < begin.size(); ++t)
-    if (begin[t + 1] - begin[t] > 1)
-      std::stable_sort(order.begin() + begin[t], order.begin() + begin[t + 1], before);
+  for (std::size_t t = 0; t + 1 < begin.size(); ++t) {
+    const auto bucket = order.begin() + begin[t], end = order.begin() + begin[t + 1];
+    // Items of equal layers are often in order. A stable_sort() allocates.
+    if (end - bucket > 1 && !std::is_sorted(bucket, end, before)) std::stable_sort(bucket, end, before);
+  }
   return order;
 }
 

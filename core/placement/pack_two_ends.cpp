@@ -45,12 +45,11 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
   Skyline sky(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : bottom) {
-    offset[i] = sky.highest(items[i].first, items[i].last);
-    sky.raise(items[i].first, items[i].last, offset[i] + items[i].size);
+    offset[i] = sky.stack(items[i].first, items[i].last, items[i].size);
     height = std::max(height, offset[i] + items[i].size);
     if (height > limit) return kTooHigh;
   }
-  const std::vector<std::uint64_t> stacked = sky.levels(times);
+  const std::vector<std::uint64_t> stacked = sky.levels();
   PlacedItems from_top(times);  // offsets are depths below the top
   for (std::uint32_t i : top) {
     offset[i] = from_top.place_in_lowest_gap(items[i]);
@@ -78,8 +77,7 @@ GrowingStack::GrowingStack(std::span<const PackItem> items, std::uint32_t times)
       [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; });
   Skyline stack(times);
   for (std::uint32_t i : growing) {
-    at_[i] = stack.highest(items[i].first, items[i].last);
-    stack.raise(items[i].first, items[i].last, at_[i] + items[i].size);
+    at_[i] = stack.stack(items[i].first, items[i].last, items[i].size);
     height_ = std::max(height_, at_[i] + items[i].size);
   }
   for (std::uint32_t i = 0; i < items.size(); ++i)
@@ -96,8 +94,8 @@ std::uint64_t GrowingStack::pack_others(const Order& others, bool in_gaps, std::
   for (std::uint32_t i : others) {
     const PackItem& it = items_[i];
     if (it.grows) continue;
-    offset[i] = in_gaps ? from_top.place_in_lowest_gap(it) : sky.highest(it.first, it.last);  // depth
-    if (!in_gaps) sky.raise(it.first, it.last, offset[i] + it.size);
+    offset[i] =  // depth
+        in_gaps ? from_top.place_in_lowest_gap(it) : sky.stack(it.first, it.last, it.size);
     const std::uint64_t needed = at_[i] + offset[i] + it.size;
     if (needed > height) height = needed, tallest = i;
     if (height > limit) return kTooHigh;

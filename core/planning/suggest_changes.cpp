@@ -457,12 +457,13 @@ void add_changes_and_limits(PlanResult& v, Replanner& replan, const TrainerTrait
   if (v.estimates.empty()) return;
   const Estimate& decides = v.estimates.front();
   replan.set_digest(decides.report.digest);
+  // First, while the placement of the run is among those that are kept.
+  if (wanted.timeline) v.timeline = step_timeline(replan.base().config, traits, decides);
   if (!decides.fits && v.budget_known) {
     v.changes = suggest_changes(v, replan);
     v.looked_for_changes = true;
   }
   if (wanted.limits && v.budget_known) v.limits = find_limits(replan);
-  if (wanted.timeline) v.timeline = step_timeline(replan.base().config, traits, decides);
 }
 
 }  // namespace trainhost::planning

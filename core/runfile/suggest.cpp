@@ -93,7 +93,7 @@ std::vector<std::string> matching_models(const std::string& name) {
 
 std::string planned_model(const std::string& name) {
   std::error_code ec;
-  if (std::filesystem::exists(name, ec)) return name;
+  if (find_preset(name) || std::filesystem::exists(name, ec)) return name;
   const std::string preset = preset_of(name);
   return preset.empty() ? name : preset;
 }

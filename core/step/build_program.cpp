@@ -200,7 +200,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   const std::size_t layers = model.layers;
   // Capacity for the largest layer (biases, q/k norms, recomputation); exceeding it only costs a
   // reallocation.
-  b.p.buffers.reserve(128 + layers * 96);
+  b.p.buffers.reserve(128 + layers * 144);
   b.p.ops.reserve(64 + layers * 72);
   build_params(b);
   if (b.trains()) {

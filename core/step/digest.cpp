@@ -17,10 +17,10 @@ class Hash {
   Hash& add(T value) {
     auto v = static_cast<std::uint64_t>(value);
     if constexpr (sizeof(T) < 8) v &= (std::uint64_t{1} << (8 * sizeof(T))) - 1;
-    // Without the leading zero bytes; each of them would multiply by the prime once.
     std::size_t left = sizeof(T);
-    for (; v != 0; v >>= 8, --left) hash_ = (hash_ ^ (v & 0xff)) * kPrime;
-    hash_ *= kPowers[left];
+    for (; v > 0xff; v >>= 8, --left) hash_ = (hash_ ^ (v & 0xff)) * kPrime;
+    // The last byte that is not zero, and the zero bytes behind it, each of which would multiply once.
+    hash_ = (hash_ ^ v) * kPowers[left];
     return *this;
   }
   Hash& add(std::string_view text) {

@@ -18,7 +18,11 @@ namespace {
 class ZeroStage {
  public:
   ZeroStage(Program& p, BufferId scratch)
-      : p_(p), scratch_(scratch), part_of_(p.buffers.size()), whole_(p.buffers.size(), kNoBuffer) {}
+      : p_(p),
+        scratch_(scratch),
+        part_of_(p.buffers.size()),
+        whole_(p.buffers.size(), kNoBuffer),
+        shape_of_(p.buffers.size(), 0) {}
 
   void run() {
     for (const Param& q : p_.params) {
@@ -54,17 +58,17 @@ class ZeroStage {
   void divide(BufferId b, Part part) {
     Buffer& x = p_.buffers[b];
     part_of_[b] = part;
-    shapes_.push_back({b, x.rows, x.cols});
+    shape_of_[b] = static_cast<std::uint32_t>(shapes_.size());
+    shapes_.push_back({x.rows, x.cols});
     x.whole = x.rows * x.cols;
     x.rows = present_elements(p_, b).count, x.cols = 1;
   }
 
   BufferId add_whole(BufferId shard) {
     Buffer x = p_[shard];
-    const auto shape =
-        std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& s) { return s.of == shard; });
-    x.rows = shape->rows, x.cols = shape->cols, x.whole = 0, x.persistent = false;
-    x.component = Component::kCommunication, x.copy = kWhole + shape->passes++;
+    Shape& shape = shapes_[shape_of_[shard]];
+    x.rows = shape.rows, x.cols = shape.cols, x.whole = 0, x.persistent = false;
+    x.component = Component::kCommunication, x.copy = kWhole + shape.passes++;
     p_.buffers.push_back(x);
     return static_cast<BufferId>(p_.buffers.size() - 1);
   }
@@ -77,15 +81,17 @@ class ZeroStage {
       if (passes.empty() || p_.ops[i].layer != p_.ops[i - 1].layer) passes.push_back({i, i, {}, {}});
       passes.back().end = i + 1;
     }
-    for (Pass& pass : passes)
-      for (std::uint32_t i = pass.begin; i < pass.end; ++i)
+    std::vector<std::uint32_t> contributes(part_of_.size());  // pass of the last contribution, by gradient
+    for (std::uint32_t k = 0; k < passes.size(); ++k)
+      for (std::uint32_t i = passes[k].begin; i < passes[k].end; ++i)
         for (const BufferId b : p_.ops[i].inputs()) {
-          if (is(b, Part::kWeight) && !find(pass.weights, b)) pass.weights.push_back({b, add_whole(b)});
+          std::vector<Whole>& weights = passes[k].weights;
+          if (is(b, Part::kWeight) && !find(weights, b)) weights.push_back({b, add_whole(b)});
           if (!is(b, Part::kGrad)) continue;
           if (whole_[b] == kNoBuffer) whole_[b] = add_whole(b);
-          for (Pass& earlier : passes)  // it is complete with the last contribution
-            std::erase_if(earlier.grads, [&](const Whole& w) { return w.shard == b; });
-          pass.grads.push_back({b, whole_[b]});
+          // It is complete with the last contribution.
+          std::erase_if(passes[contributes[b]].grads, [&](const Whole& w) { return w.shard == b; });
+          passes[k].grads.push_back({b, whole_[b]}), contributes[b] = k;
         }
     return passes;
   }
@@ -161,16 +167,16 @@ class ZeroStage {
   }
 
   struct Shape {
-    BufferId of;
     std::uint64_t rows, cols;
     std::uint32_t passes = 0;  // whole counterparts added so far
   };
   Program& p_;
   const BufferId scratch_;
-  std::uint64_t rows_ = 0;       // of the section
-  std::vector<Part> part_of_;    // by BufferId of the program before the transform
-  std::vector<BufferId> whole_;  // likewise: the whole gradient
-  std::vector<Shape> shapes_;    // of the divided buffers
+  std::uint64_t rows_ = 0;               // of the section
+  std::vector<Part> part_of_;            // by BufferId of the program before the transform
+  std::vector<BufferId> whole_;          // likewise: the whole gradient
+  std::vector<std::uint32_t> shape_of_;  // likewise: index into shapes_ of a divided buffer
+  std::vector<Shape> shapes_;            // of the divided buffers
 };
 
 }  // namespace
