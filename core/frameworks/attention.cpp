@@ -185,7 +185,7 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   AttentionInputs in = given;
   // use_gqa_in_sdpa(): without a mask, and for head dimensions of up to 256, torch is given grouped heads,
   // which its kernels read as they are. Otherwise transformers repeats them.
-  if (in.mask || in.q->shape[-1] > 256) {
+  if (in.mask || in.repeats_keys || in.q->shape[-1] > 256) {
     in.k = repeated(t, in.k, in.groups);
     in.v = repeated(t, in.v, in.groups);
   }

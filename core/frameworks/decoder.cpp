@@ -12,6 +12,7 @@
 
 #include "core/frameworks/adapter_kernels.hpp"
 #include "core/frameworks/liger.hpp"
+#include "core/frameworks/unsloth.hpp"
 
 namespace trainhost::frameworks {
 
@@ -70,6 +71,7 @@ Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
 
 /// None where SDPA needs no mask.
 Tensor Decoder::mask(bool window) {
+  if (s_.unsloth.on) return {};  // xformers has causal masks and windows without memory
   // Causal SDPA needs no mask (is_causal). Eager attention adds one of the type of the weights; a window
   // needs a boolean one, which SDPA converts in each layer.
   const bool eager = s_.attention == AttentionKernel::kEager;
@@ -117,7 +119,7 @@ Tensor Decoder::hidden_states() {
     x = dropout(t_, x, s_.dropout);
   }
   Rotary rotary, window_rotary;
-  if (!gpt2_) rotary = rotary_tables(rotary_width());
+  if (!gpt2_ && !s_.unsloth.on) rotary = rotary_tables(rotary_width());
   window_rotary = rotary;
   if (two_rotaries()) window_rotary = rotary_tables(rotary_width());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -152,20 +154,27 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
   const std::int32_t index = t_.layer;
   // GradientCheckpointingLayer: arguments by position are saved; keyword arguments (cos, sin, the mask) are
   // kept by the function that is called again, without counting as saved.
-  t_.note_saved(x);
+  // Unsloth keeps the input of the last layer on the device; in the first step it moves that one too, which
+  // is not the peak.
+  const bool last = static_cast<std::size_t>(index) + 1 == layers_.size();
+  const bool staged = staged_input_ && !last;
+  if (!staged) t_.note_saved(x);
   const bool masked = gpt2_ && context.mask;  // an argument by position
   if (masked) t_.note_saved(context.mask);
   if (s_.reentrant) {
     std::vector<Tensor> inputs{x};
     if (masked) inputs.push_back(context.mask);
-    return t_.checkpointed_reentrant(inputs, [this, &w, context, index](const std::vector<Tensor>& in) {
-      // Its first run is part of the autocast region of the model.
-      std::optional<AutocastScope> autocast;
-      if (t_.grad_enabled) autocast.emplace(t_, s_.autocast);
-      t_.layer = index;
-      t_.module = "";
-      return layer(in[0], w, context);
-    });
+    return t_.checkpointed_reentrant(
+        inputs,
+        [this, &w, context, index](const std::vector<Tensor>& in) {
+          // Its first run is part of the autocast region of the model.
+          std::optional<AutocastScope> autocast;
+          if (t_.grad_enabled) autocast.emplace(t_, s_.autocast);
+          t_.layer = index;
+          t_.module = "";
+          return layer(in[0], w, context);
+        },
+        staged ? staged_input_ : Tensor());
   }
   return t_.checkpointed([&] { return sharded_layer(x, w, context); },
                          [this, x, &w, context, index] {
@@ -196,6 +205,8 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
   // LlamaRMSNorm.forward(): saved are the f32 copy of x, 1/rms, and where the weight is trained the normed x.
   // The variables `variance` and the f32 result exist until it returns.
   if (s_.liger.norms) return liger_rms_norm(t_, x, weight, !gemma_);
+  // Fast_RMS_Layernorm(reuse_grad = True) with a frozen weight.
+  if (s_.unsloth.on) return liger_rms_norm(t_, x, weight, true);
   if (gemma_) return gemma_norm(t_, x, weight);
   Tensor h = to(t_, x, Element::kF32);
   Tensor squares = pow(t_, h);
@@ -285,6 +296,10 @@ Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
     const Tensor after_dropout = dropped(w.gate, x);
     const ModuleScope scope(t_, "mlp");
     return axolotl_mlp(t_, x, after_dropout, {for_kernel(w.gate), for_kernel(w.up), for_kernel(w.down)});
+  }
+  if (s_.unsloth.on && all_adapted({&w.gate, &w.up, &w.down})) {
+    const ModuleScope scope(t_, "mlp");
+    return unsloth_mlp(t_, x, {for_kernel(w.gate), for_kernel(w.up), for_kernel(w.down)});
   }
   Tensor product;
   Tensor half;  // Phi-3's variable `gate`, a view that keeps the fused output until the function returns

@@ -92,6 +92,8 @@ class Decoder : public StepModel {
                 std::optional<std::int32_t> unit = {});
   /// Of products with quantized weights (bnb_4bit_compute_dtype), in which the model was loaded.
   Element computed_type() const;
+  /// Memory that Unsloth keeps during the whole run.
+  void add_buffers_of_unsloth();
   AdapterModules names_of_adapter(const char* module);
   /// target: the bit of LoraTarget, or several of a fused matrix.
   std::int64_t adapter_rank(std::uint32_t target) const;
@@ -113,6 +115,7 @@ class Decoder : public StepModel {
   Tensor loss_of_model();
   Tensor liger_loss_of(const Tensor& x);
   Tensor cut_loss_of(const Tensor& x);
+  Tensor unsloth_loss_of(const Tensor& x);
   /// The Trainer's loss, from the result of the model: its logits and its own loss.
   Tensor trainer_loss_of(Tensor logits, Tensor loss);
   // Training by preferences: preference_loss.cpp.
@@ -167,6 +170,7 @@ class Decoder : public StepModel {
   bool mask_per_kind_;  // masks of full attention and of windows are made, whatever the layers need
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_, loss_weights_;
   std::vector<Tensor> buffers_;
+  Tensor staged_input_;  // of a layer whose input is in host memory (Unsloth)
   std::vector<LayerWeights> layers_;
   /// A second model with settings of its own, where nothing but weights are trained by preferences.
   std::unique_ptr<StepSettings> reference_settings_;

@@ -7,6 +7,7 @@
 
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/liger.hpp"
+#include "core/frameworks/unsloth.hpp"
 
 namespace trainhost::frameworks {
 
@@ -81,6 +82,11 @@ Tensor Decoder::dropped(const LinearWeights& w, const Tensor& x) {
 }
 
 std::array<Tensor, 3> Decoder::query_key_value(const LayerWeights& w, const Tensor& x) {
+  // LoRA_QKV knows no biases.
+  if (s_.unsloth.on && all_adapted({&w.q, &w.k, &w.v}) && !w.q.bias) {
+    const ModuleScope scope(t_, "self_attn.qkv");
+    return unsloth_qkv(t_, x, {for_kernel(w.q), for_kernel(w.k), for_kernel(w.v)});
+  }
   if (!s_.adapter_kernels.qkv || !all_adapted({&w.q, &w.k, &w.v})) {
     Tensor q = run(w.q, x), k = run(w.k, x), v = run(w.v, x);
     return {std::move(q), std::move(k), std::move(v)};
@@ -102,8 +108,8 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
     in.q = heads_first(slice(t_, fused, -1, q), w.heads);
     in.k = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
     in.v = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
-  } else if (s_.adapter_kernels.qkv || s_.adapter_kernels.output) {
-    // patch_self_attn_lora(): all three products come before the norms.
+  } else if (s_.adapter_kernels.qkv || s_.adapter_kernels.output || s_.unsloth.on) {
+    // patch_self_attn_lora(), and the forward functions of Unsloth: all three products come before the norms.
     {
       const std::array<Tensor, 3> parts = query_key_value(w, x);
       in.q = heads_first(parts[0], w.heads);
@@ -136,7 +142,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
       in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
     }
   }
-  if (s_.liger.rotary && w.rotary) {
+  if (s_.unsloth.on && w.rotary) {
+    const ModuleScope scope(t_, "rotary_emb");
+    std::tie(in.q, in.k) = unsloth_rope(t_, in.q, in.k);
+  } else if (s_.liger.rotary && w.rotary) {
     const ModuleScope scope(t_, "rotary_emb");
     std::tie(in.q, in.k) = liger_rope(t_, in.q, in.k, context.rotary.cos, context.rotary.sin);
   } else if (glm4_) {
@@ -158,6 +167,7 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   }
   in.mask = context.mask;
   in.groups = w.heads / w.kv_heads;
+  in.repeats_keys = s_.unsloth.on && t_.grad_enabled;
   // attn_logit_softcapping, which no kernel of SDPA has.
   if (seed_oss_) in.dropout = s_.dropout;
   in.soft_cap = a_.family == "gemma2" && s_.attention == AttentionKernel::kEager;
@@ -165,7 +175,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
                          : s_.attention == AttentionKernel::kEager ? eager_attention(t_, in)
                                                                    : sdpa_attention(t_, in);
   out.output = reshape(t_, out.output, {batch_, sequence_, w.heads * w.head_dim});
-  if (s_.adapter_kernels.output && w.o.lora_a) {
+  if (s_.unsloth.on && w.o.lora_a) {
+    const ModuleScope scope(t_, w.o.module);
+    out.output = unsloth_output(t_, out.output, for_kernel(w.o));
+  } else if (s_.adapter_kernels.output && w.o.lora_a) {
     const Tensor after_dropout = dropped(w.o, out.output);
     const ModuleScope scope(t_, w.o.module);
     out.output = axolotl_output(t_, out.output, after_dropout, for_kernel(w.o));

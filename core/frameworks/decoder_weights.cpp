@@ -1,6 +1,7 @@
 // The weights of a Decoder, in the order of model.parameters(), which decides DDP's buckets and ZeRO's
 // partitions: whole on each rank, as shards of FSDP2, or as parts of ZeRO 3. Loading them is not described.
 // The forward pass: decoder.cpp.
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -59,7 +60,9 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   };
   // Buffers: inv_freq and original_inv_freq of each rotary embedding; Gemma's scale is a scalar in the type
   // of the weights.
-  if (!gpt2_)
+  if (s_.unsloth.on)
+    add_buffers_of_unsloth();
+  else if (!gpt2_)
     for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
       buffer({rotary_width() / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
   // name2qmap of bitsandbytes, of which each weight has a copy.
@@ -77,6 +80,30 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   if (s_.trainer_loss)
     loss_weights_ =
         t_.new_storage({batch_, sequence_}, Element::kF32, Purpose::kBuffers, "", "weights of the tokens");
+}
+
+void Decoder::add_buffers_of_unsloth() {
+  const auto buffer = [&](const Shape& shape, Element type, const char* name) {
+    buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, "", name));
+  };
+  // LlamaRotaryEmbedding: tables of 32,768 positions, or of a multiple of 8,192 where the sequence is longer.
+  constexpr std::int64_t kPositions = 32768, kStep = 8192;
+  const std::int64_t positions = std::max(kPositions, (sequence_ + kStep - 1) / kStep * kStep);
+  for (const char* name : {"cos", "sin"}) buffer({positions, layers_.front().head_dim}, s_.weights, name);
+  // fast_dequantize(use_global_buffer): the largest weight that its functions multiply.
+  std::int64_t largest = 0;
+  for (const LayerWeights& w : layers_)
+    for (const LinearWeights* each : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
+      if (each->quantized && each->lora_a)
+        largest = std::max(largest, static_cast<std::int64_t>(each->quantized->shape.count()));
+  if (largest) buffer({largest}, computed_type(), "dequantized weight");
+  if (!s_.unsloth.offloads) return;
+  // Two buffers take turns, so that a copy runs beside the computation (double buffering).
+  for (int i = 0; i < 2; ++i) {
+    staged_input_ = t_.new_storage({batch_, sequence_, hidden_}, s_.weights, Purpose::kBuffers, "",
+                                   "layer input, copied from host memory");
+    buffers_.push_back(staged_input_);
+  }
 }
 
 Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::optional<std::int32_t> unit) {

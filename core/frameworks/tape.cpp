@@ -342,18 +342,20 @@ Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<v
 }
 
 Tensor Tape::checkpointed_reentrant(const std::vector<Tensor>& inputs,
-                                    std::function<Tensor(const std::vector<Tensor>&)> region) {
+                                    std::function<Tensor(const std::vector<Tensor>&)> region,
+                                    const Tensor& staged) {
   grad_enabled = false;
   const Tensor out = region(inputs);
   grad_enabled = true;
-  return apply_view({"output", inputs, inputs, false,
-                     [this, region = std::move(region)](BackwardCall& c) {
+  const std::span<const Tensor> saved = std::span(inputs).subspan(staged ? 1 : 0);
+  return apply_view({"output", inputs, saved, false,
+                     [this, region = std::move(region), staged, shape = inputs[0]->shape](BackwardCall& c) {
                        const std::int32_t outer_layer = layer;
                        std::vector<Tensor> detached;
-                       for (std::size_t i = 0; i < c.saved.size(); ++i) {
-                         detached.push_back(alias(c.saved[i]));
-                         detached.back()->requires_grad = c.needs(i);
-                       }
+                       if (staged) detached.push_back(alias(staged, shape.made_contiguous()));
+                       for (const Tensor& kept : c.saved) detached.push_back(alias(kept));
+                       for (std::size_t i = 0; i < detached.size(); ++i)
+                         detached[i]->requires_grad = c.needs(i);
                        const Purpose before = std::exchange(purpose, Purpose::kActivations);
                        // The variable `outputs` of the function, and the gradient that it was called with,
                        // exist until the inner backward pass has ended.

@@ -263,9 +263,11 @@ class Tape {
                       const CheckpointOptions& checkpoint = {});
   /// CheckpointFunction (torch.utils.checkpoint with use_reentrant, and Megatron Core): `region` runs without
   /// autograd, and `inputs` are kept. The backward pass runs it with detached inputs, to its end, and a
-  /// backward pass of its result inside of the outer one.
+  /// backward pass of its result inside of the outer one. staged: memory into which the backward pass copies
+  /// the first input, which is then not kept.
   Tensor checkpointed_reentrant(const std::vector<Tensor>& inputs,
-                                std::function<Tensor(const std::vector<Tensor>&)> region);
+                                std::function<Tensor(const std::vector<Tensor>&)> region,
+                                const Tensor& staged = {});
   /// Called by a node that runs: `t`, which the object of the node has as an attribute, exists until the
   /// graph is freed.
   void keep_with_graph(const Tensor& t) { kept_with_graph_.push_back(t); }

@@ -15,6 +15,7 @@
 #include "core/frameworks/calculate_step.hpp"
 #include "core/frameworks/evaluate.hpp"
 #include "core/frameworks/repeat_layers.hpp"
+#include "core/frameworks/unsloth.hpp"
 #include "core/frameworks/zero_script.hpp"
 
 namespace trainhost::frameworks {
@@ -187,16 +188,24 @@ CalculatedStep::CalculatedStep(const model::Architecture& architecture, const St
         "kernels of Liger and axolotl are not described for the family '" + architecture.family + "'",
         "use none of them");
   require_countable(architecture, s);
+  const auto finish = [&] {
+    if (s.unsloth.offloads)
+      step_.host = host_memory_of_unsloth(architecture.layer_count(),
+                                          std::uint64_t{2} * s.batch * s.sequence * architecture.hidden);
+  };
   // Megatron-LM: megatron_passes.hpp.
   if (s.modules != ModelSource::kMegatron && has_equal_adapters(s))
     if (const std::optional<LayerUnits> units = repeated_units(architecture, s))
       if (s.zero.stage ? calculate_by_script(architecture, s, *units, limit)
-                       : repeat_layers(architecture, s, *units))
+                       : repeat_layers(architecture, s, *units)) {
+        finish();
         return;
+      }
   repetition_.reset(), copied_.reset();
   step_ = {};
   try {
     run_steps(architecture, s, {step_, &copied_, limit});
+    finish();
   } catch (const PeakAboveLimit& e) {
     end_above_limit(e.bytes);
   }

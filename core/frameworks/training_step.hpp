@@ -76,6 +76,14 @@ struct AdapterKernels {
   bool operator==(const AdapterKernels&) const = default;
 };
 
+/// Functions of Unsloth that replace the modules of transformers and peft; on one device or under DDP.
+struct UnslothFunctions {
+  bool on = false;
+  bool offloads = false;      // reentrant checkpoints, whose inputs are in host memory
+  bool small_device = false;  // of at most 24.5 GiB
+  bool operator==(const UnslothFunctions&) const = default;
+};
+
 /// Whose loss a training by preferences has (DPO).
 enum class PreferenceTrainer : std::uint8_t { kNone, kTrl, kFactory };
 
@@ -116,6 +124,7 @@ struct StepSettings {
   Element adapters = Element::kF32;      // over weights of bitsandbytes
   LigerKernels liger;
   AdapterKernels adapter_kernels;
+  UnslothFunctions unsloth;
   /// The Trainer computes a second loss from the logits of the model (format v1 of LLaMA-Factory); on one
   /// device or under DDP.
   bool trainer_loss = false;

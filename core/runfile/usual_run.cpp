@@ -96,6 +96,11 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
     // inputs of the layers to host memory.
     assume("train.recompute", text_value("full"));
     if (s.text("train.recompute") == "full") assume("plan.offload_activations", text_value("cpu"));
+    // r and target_modules of FastLanguageModel.get_peft_model().
+    if (adapts(s)) {
+      assume("lora.rank", integer(16));
+      assume("lora.targets", text_value("all-linear"));
+    }
   }
   // activation_checkpoint.mode = "selective" is the default of its JobConfig (0.1 to 0.2.2).
   if (framework == "torchtitan" && s.text("plan.mode") != "inference")

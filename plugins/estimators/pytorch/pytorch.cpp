@@ -25,7 +25,7 @@ summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "llama",
   "mistral", "mixtral", "olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe", "seed_oss", "smollm3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
-  "deepspeed", "megatron"]
+  "deepspeed", "megatron", "unsloth"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
   "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "quant_experts", "method", "reference_model", "int8_outliers",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
@@ -227,7 +227,7 @@ pytorch::Options options_of(const th_host* host) {
   const std::string framework =
       given
           .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan",
-                              "torchtune", "litgpt", "deepspeed", "megatron"})
+                              "torchtune", "litgpt", "deepspeed", "megatron", "unsloth"})
           .value_or("pytorch");
   o.name = framework;
   reject_settings_of_the_closed_form(given, framework);
@@ -271,6 +271,14 @@ pytorch::Options options_of(const th_host* host) {
     throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_in_backward of " + framework +
                       ": it is replayed for torchtune only");
   }
+  const bool unsloth = framework == "unsloth";
+  // As importing unsloth_zoo does.
+  if (unsloth)
+    o.allocator =
+        allocator_of("expandable_segments:True,roundup_power2_divisions:[32:256,64:128,256:64,>:32]");
+  if (unsloth && loss && loss != "fused")
+    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss +
+                      "\" of unsloth: its own loss computes the head in chunks of tokens");
   if (loss == "chunked" && !tune)
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"chunked\" of " +
                       framework + ": it is a loss of torchtune");
@@ -283,7 +291,7 @@ pytorch::Options options_of(const th_host* host) {
                       framework + ": it is replayed " +
                       (o.cut_loss ? "without sharding only"
                                   : "on one device, and as accelerate or DeepSpeed shards models"));
-  if (loss == "fused" && !tune && !o.compiles_loss)
+  if (loss == "fused" && !tune && !unsloth && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");

@@ -368,6 +368,9 @@ std::string described_software(const Replay& r, const Options& options) {
                             r.settings.optimizer == Optimizer::kAdamW8bit;
   if (options.framework == Framework::kPlain && bitsandbytes)
     software = "transformers 5.24, peft 0.21, bitsandbytes 0.50, torch 2.15";
+  if (r.settings.unsloth.on)
+    return "a step (Unsloth 2026.10 with its kernels, transformers 5.24, peft 0.21, bitsandbytes 0.50, torch "
+           "2.15)";
   if (options.framework == Framework::kTorchtitan) {
     constexpr const char* kVersions[] = {"torchtitan 0.0, torch of December 2024",
                                          "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};

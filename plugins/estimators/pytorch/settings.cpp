@@ -130,7 +130,7 @@ void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSet
                          std::vector<std::string>& notes) {
   const bool alone = o.framework == Framework::kPlain && !r.parallel.zero;
   const bool usual = o.name == "axolotl" || (o.name == "llama-factory" && (alone || o.flat_parameters));
-  if (!s.checkpoint || !o.reentrant.value_or(usual)) return;
+  if (!s.checkpoint || o.name == "unsloth" || !o.reentrant.value_or(usual)) return;
   s.reentrant = alone;
   notes.push_back(!alone ? "Checkpoints are reentrant, and are planned as others: with sharded weights only "
                            "those are replayed."
@@ -296,7 +296,8 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   for (const auto& [tier, key] : {std::pair{r.memory.weights_in, "weights"},
                                   {r.memory.optimizer_in, "optimizer"},
                                   {r.memory.activations_in, "activations"}})
-    if (tier != Tier::kDevice && !(torchtune && std::string_view(key) == "activations") &&
+    if (tier != Tier::kDevice &&
+        !((torchtune || o.name == "unsloth") && std::string_view(key) == "activations") &&
         !(o.framework == Framework::kDeepSpeed && std::string_view(key) != "activations"))
       reject("plan.offload_" + std::string(key), "this run keeps everything on the device");
 }
@@ -450,6 +451,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   set_cut_loss(a, r, o, s, notes);
   set_trainer_loss(a, r, o, s, notes);
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
+  if (o.name == "unsloth") set_unsloth(a, r, s, notes);
   set_preferences(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);

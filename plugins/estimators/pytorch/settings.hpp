@@ -89,6 +89,10 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 /// `what`: the setting; `why`: the reason, or what PyTorch has instead. Throws usage_error.
 [[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {});
 
+/// Adapters with the functions of Unsloth, when types and checkpoints are known. Throws usage_error.
+void set_unsloth(const model::Architecture& architecture, const RunSpec& run,
+                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
+
 /// torchtune's recipes. Throws usage_error.
 void set_torchtune(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                    frameworks::StepSettings& settings, std::vector<std::string>& notes);

@@ -103,7 +103,7 @@ void require_described(const model::Architecture& a, const RunSpec& r, const Opt
 /// them back (ModelLoader._configure_embedding_dtypes()).
 bool keeps_loaded_type(const RunSpec& r, const Options& o) {
   if (r.weight == DType::kF32) return false;
-  return o.name == "axolotl" || o.name == "llama-factory" || r.master == DType::kNone;
+  return o.name == "axolotl" || o.name == "llama-factory" || o.name == "unsloth" || r.master == DType::kNone;
 }
 
 /// The number of outliers, and what checkpoints do not save.
@@ -166,6 +166,7 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   else if (narrow)
     note += type + (o.name == "axolotl"         ? ", to which axolotl casts them."
                     : o.name == "llama-factory" ? ", as LLaMA-Factory loads them."
+                    : o.name == "unsloth"       ? ", as Unsloth loads them."
                                                 : " (plan.master = \"none\"), as the model is loaded.");
   else if (s.autocast && r.weight != DType::kF32)
     note +=
@@ -196,7 +197,7 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
                     " (plan.quant_storage = \"compute\", which is bnb_4bit_quant_storage). Their scales are "
                     "not sharded.");
   // axolotl passes its own gradient_checkpointing on, which is off by default.
-  if (!s.checkpoint && o.name != "axolotl")
+  if (!s.checkpoint && o.name != "axolotl" && o.name != "unsloth")
     notes.push_back(
         "Planned without gradient checkpointing, which " +
         std::string(o.name == "llama-factory" ? "LLaMA-Factory" : "prepare_model_for_kbit_training()") +

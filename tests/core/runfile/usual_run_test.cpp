@@ -46,6 +46,16 @@ BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_its_own) {
   BOOST_TEST((unsloth({{"plan.offload_activations", "none"}}) == std::pair(Recompute::kFull, Tier::kDevice)));
 }
 
+BOOST_AUTO_TEST_CASE(unsloth_adapts_all_matrices_with_rank_16_unless_others_are_given) {
+  const auto adapters = [](std::vector<Override> more) {
+    more.insert(more.end(), {{"plan.framework", "unsloth"}, {"lora.base", "nf4"}});
+    const RunConfig c = run_for_model("llama-3-8b", more);
+    return std::pair(c.run.lora_rank, c.run.lora_targets);
+  };
+  BOOST_TEST((adapters({}) == std::pair(16u, 127u)));
+  BOOST_TEST((adapters({{"lora.rank", "8"}, {"lora.targets", "[\"q_proj\"]"}}) == std::pair(8u, 1u)));
+}
+
 BOOST_AUTO_TEST_CASE(torchtitan_recomputes_by_operator_unless_it_is_told_otherwise) {
   const auto titan = [](std::vector<Override> more) {
     more.push_back({"plan.framework", "torchtitan"});

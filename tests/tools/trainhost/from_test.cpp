@@ -262,12 +262,18 @@ BOOST_AUTO_TEST_CASE(the_plan_of_unsloth_says_what_is_known_of_its_step) {
     return line;
   };
   std::string text = plan({});
-  BOOST_TEST(has(text, "Unsloth: its checkpoints keep the inputs of the layers in host memory"), text);
-  BOOST_TEST(has(text, "Its kernels of MLP and adapters write over gate and up, which is not counted"), text);
+  BOOST_TEST(
+      has(text, "Unsloth 2026.10: its checkpoints keep the inputs of all layers but the last in host memory"),
+      text);
+  BOOST_TEST(has(text, "lora.targets = \"all-linear\""), text);
   text = plan({"--set", "plan.offload_activations=none"});
-  BOOST_TEST(has(text, "Unsloth: the inputs of the layers stay on the device"), text);
+  BOOST_TEST(has(text, "Unsloth 2026.10: the inputs of the layers stay on the device"), text);
   text = plan({"--set", "train.recompute=none"});
-  BOOST_TEST(has(text, "Unsloth: without its checkpoints, which are on by default"), text);
+  BOOST_TEST(has(text, "Unsloth 2026.10: without its checkpoints, which are on by default"), text);
+  // Runs that are not replayed.
+  text = plan({"--set", "lora.dropout=0.1"});
+  BOOST_TEST(has(text, "does not describe lora.dropout with Unsloth"), text);
+  BOOST_TEST(has(text, "Its kernels of MLP and adapters write over gate and up, which is not counted"), text);
 }
 
 BOOST_AUTO_TEST_CASE(a_plan_lists_every_key_of_the_files) {

@@ -1,0 +1,75 @@
+// Unsloth: adapters with its functions (core/frameworks/unsloth.hpp) on one device or with DDP. Its compiled
+// modules of other families and full training are refused. What is described: docs/pytorch-memory.md
+// ("Unsloth").
+#include <algorithm>
+
+#include "core/frameworks/unsloth.hpp"
+#include "plugins/estimators/pytorch/settings.hpp"
+
+namespace trainhost::pytorch {
+namespace {
+
+/// _SMALL_CARD_BYTES of unsloth_zoo.
+constexpr std::uint64_t kSmallDevice = std::uint64_t{49} << 29;
+
+}  // namespace
+
+void set_unsloth(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+                 std::vector<std::string>& notes) {
+  constexpr std::string_view kDescribed[] = {"llama", "mistral", "qwen2", "qwen3"};
+  if (s.lora_rank == 0)
+    reject("full training with Unsloth",
+           "its functions compute adapters; its compiled modules are not described");
+  if (std::ranges::find(kDescribed, a.family) == std::end(kDescribed))
+    reject("the family '" + a.family + "' with Unsloth", "what its compiled modules keep is not described");
+  if (s.weights == frameworks::Element::kF32)
+    reject("Unsloth with weights in f32", "its functions are described in bf16 and f16",
+           "set train.precision to \"bf16\"");
+  if (r.parallel.zero)
+    reject("Unsloth with sharded weights", "its preparation of them is not described",
+           "leave parallel.zero out");
+  if (s.int8)
+    reject("lora.base = \"int8\" with Unsloth", "its products with 8-bit weights are not described",
+           "set lora.base to \"nf4\" or \"bf16\"");
+  if (s.attention == frameworks::AttentionKernel::kEager)
+    reject("plan.attention = \"materialised\" with Unsloth", "it has kernels of attention only",
+           "leave plan.attention out");
+  if (s.lora_dropout > 0)
+    reject("lora.dropout with Unsloth", "what its functions keep of the dropped inputs is not described",
+           "set lora.dropout to 0, its default");
+  s.unsloth.on = true;
+  s.unsloth.small_device = r.device_budget && r.device_budget <= kSmallDevice;
+  // use_reentrant = True, whatever the arguments say.
+  s.reentrant = s.checkpoint;
+  const std::uint64_t input = frameworks::bytes_of(s.weights) * s.batch * s.sequence * a.hidden;
+  const bool offloads = s.checkpoint && r.memory.activations_in != Tier::kDevice;
+  s.unsloth.offloads = offloads && input > frameworks::kLeastOffloadedByUnsloth;
+  std::string note = "Unsloth 2026.10: ";
+  if (!s.checkpoint)
+    note +=
+        "without its checkpoints, which are on by default (train.recompute = \"full\"), all activations are "
+        "kept";
+  else if (s.unsloth.offloads)
+    note +=
+        "its checkpoints keep the inputs of all layers but the last in host memory "
+        "(plan.offload_activations)";
+  else if (offloads)
+    note += "inputs of layers have at most 2 MiB and stay on the device";
+  else
+    note +=
+        "the inputs of the layers stay on the device (its checkpoints are \"unsloth\" by default, which move "
+        "them "
+        "to host memory: plan.offload_activations)";
+  const std::uint32_t attention = frameworks::kLoraQ | frameworks::kLoraK | frameworks::kLoraV,
+                      mlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
+  const auto all = [&](std::uint32_t targets) { return (r.lora_targets & targets) == targets; };
+  if (!all(attention) || !all(mlp))
+    note +=
+        "; its functions need adapters on q, k and v, and on gate, up and down: other matrices are computed "
+        "by "
+        "peft (lora.targets)";
+  notes.push_back(note +
+                  ". Attention is that of xformers, which copies keys and values for each query head.");
+}
+
+}  // namespace trainhost::pytorch
