@@ -46,9 +46,8 @@ std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const S
   if (shares) known = kept.find(a, s);
   if (shares && !known) known = made = repeated_passes(a, s);
   if (known) {
-    const std::uint64_t peak = tape.writer().bytes() + known->peak;
-    if (c.limit != UINT64_MAX && peak > c.limit) throw PeakAboveLimit{peak};
-    add_passes(tape, *known);
+    append_section(tape, known->section);
+    tape.saved_bytes = known->saved_bytes;
   } else {
     model.run_passes(1);
     if (shares) made = passes_since(before, c.result.trace, tape.saved_bytes, a, s);

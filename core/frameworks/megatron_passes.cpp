@@ -6,7 +6,6 @@
 
 #include "core/frameworks/calculate_step.hpp"
 #include "core/frameworks/decoder_megatron.hpp"
-#include "core/frameworks/evaluate.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -23,23 +22,10 @@ StepSettings of_one_rank(StepSettings s) {
 std::shared_ptr<const MegatronPasses> passes_since(const TraceMark& before, const Trace& t,
                                                    std::vector<std::uint64_t> saved_bytes,
                                                    const model::Architecture& a, const StepSettings& s) {
-  auto p = std::make_shared<MegatronPasses>();
-  p->architecture = a, p->settings = of_one_rank(s), p->before = before;
-  p->trace.names = t.names;
-  p->trace.storages.assign(t.storages.begin() + static_cast<std::ptrdiff_t>(before.storages),
-                           t.storages.end());
-  p->trace.phases.assign(t.phases.begin() + static_cast<std::ptrdiff_t>(before.phases), t.phases.end());
-  std::uint64_t bytes = 0;
-  for (std::size_t i = before.events; i < t.events.size(); ++i) {
-    const TraceEvent e = t.events[i];
-    if (e.storage < before.storages) return nullptr;
-    p->trace.events.push_back(e);
-    const std::uint64_t size = rounded_up(t.storages[e.storage].bytes, EvaluateOptions().block);
-    bytes = e.allocation ? bytes + size : bytes - size;
-    p->peak = std::max(p->peak, bytes);
-  }
-  p->saved_bytes = std::move(saved_bytes);
-  return p;
+  std::optional<TraceSection> section = section_since(before, t);
+  if (!section) return nullptr;
+  return std::make_shared<MegatronPasses>(
+      MegatronPasses{a, of_one_rank(s), *std::move(section), std::move(saved_bytes)});
 }
 
 std::shared_ptr<const MegatronPasses> repeated_passes(const model::Architecture& a, const StepSettings& s) {
@@ -67,32 +53,6 @@ std::shared_ptr<const MegatronPasses> repeated_passes(const model::Architecture&
   const Trace all = repetition->write();
   const TraceMark begin = begin_of_steps(all);
   return kept_by_step(all, begin) ? passes_since(begin, all, std::move(saved_bytes), a, s) : nullptr;
-}
-
-void add_passes(Tape& tape, const MegatronPasses& p) {
-  // Another rank may have met other names before.
-  std::vector<std::string>& names = tape.writer().trace().names;
-  std::vector<std::uint32_t> name_of;
-  for (const std::string& name : p.trace.names) {
-    name_of.push_back(static_cast<std::uint32_t>(std::ranges::find(names, name) - names.begin()));
-    if (name_of.back() == names.size()) names.push_back(name);
-  }
-  std::vector<std::uint32_t> copies(p.trace.storages.size());
-  std::size_t phase = 0;
-  for (std::size_t i = 0; i < p.trace.events.size(); ++i) {
-    for (; phase < p.trace.phases.size() && p.trace.phases[phase].event == p.before.events + i; ++phase)
-      tape.begin(p.trace.phases[phase].phase, p.trace.phases[phase].step, p.trace.phases[phase].micro_batch);
-    const TraceEvent e = p.trace.events[i];
-    const std::size_t index = e.storage - p.before.storages;
-    if (!e.allocation) {
-      tape.writer().free(copies[index]);
-      continue;
-    }
-    TraceStorage s = p.trace.storages[index];
-    s.module = name_of[s.module], s.tensor = name_of[s.tensor];
-    copies[index] = tape.copy_storage(s);
-  }
-  tape.saved_bytes = p.saved_bytes;
 }
 
 std::shared_ptr<const MegatronPasses> KeptPasses::find(const model::Architecture& a, const StepSettings& s) {

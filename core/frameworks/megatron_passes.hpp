@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/frameworks/trace_section.hpp"
 #include "core/frameworks/training_step.hpp"
 
 namespace trainhost::frameworks {
@@ -16,10 +17,8 @@ namespace trainhost::frameworks {
 struct MegatronPasses {
   model::Architecture architecture;
   StepSettings settings;  // of one rank
-  TraceMark before;       // indices and positions count from here
-  Trace trace;
+  TraceSection section;
   std::vector<std::uint64_t> saved_bytes;
-  std::uint64_t peak = 0;  // bytes above those at the start, each storage in blocks of 512 bytes
 };
 
 /// The events of `t` from `before` on; nullptr where they free what is older.
@@ -29,9 +28,6 @@ std::shared_ptr<const MegatronPasses> passes_since(const TraceMark& before, cons
 
 /// The passes of all layers from those of few; nullptr where layers differ.
 std::shared_ptr<const MegatronPasses> repeated_passes(const model::Architecture& a, const StepSettings& s);
-
-/// Writes them to the trace of another rank.
-void add_passes(Tape& tape, const MegatronPasses& p);
 
 /// The passes of the last few runs. May be used by several threads at the same time.
 class KeptPasses {

@@ -79,9 +79,9 @@ void Tape::stop_above(std::uint64_t bytes, std::uint64_t block) {
   writer_.count_bytes(block);
 }
 
-void Tape::stop() {
+void Tape::stop(std::uint64_t bytes) {
   unfinished_.emplace();
-  throw PeakAboveLimit{writer_.bytes()};
+  throw PeakAboveLimit{bytes};
 }
 
 void Tape::begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch) {

@@ -213,6 +213,10 @@ class Tape {
   /// up to a multiple of `block`. Tensors that are freed while the exception propagates are still recorded,
   /// so the trace is then not usable.
   void stop_above(std::uint64_t bytes, std::uint64_t block);
+  /// Throws it where `more` bytes than now would exceed them.
+  void require_within_limit(std::uint64_t more) {
+    if (limit_ != UINT64_MAX && writer_.bytes() + more > limit_) stop(writer_.bytes() + more);
+  }
 
   void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);
 
@@ -328,9 +332,9 @@ class Tape {
   Tensor conformed(Tensor gradient, const Edge& edge);
 
   void check_limit() {
-    if (writer_.bytes() > limit_) stop();
+    if (writer_.bytes() > limit_) stop(writer_.bytes());
   }
-  [[noreturn]] void stop();
+  [[noreturn]] void stop(std::uint64_t bytes);
 
   TraceWriter writer_;
   std::optional<UnfinishedGraph> unfinished_;  // freed behind the nodes that the members below keep

@@ -45,9 +45,10 @@ struct TraceStorage {
 
 /// storage: index of Trace::storages. A storage is allocated once and freed at most once.
 struct TraceEvent {
-  std::uint32_t storage = 0;
-  bool allocation = false;
+  std::uint32_t storage : 31 = 0;
+  bool allocation : 1 = false;
 };
+static_assert(sizeof(TraceEvent) == 4, "a replay makes 100,000 of them");
 
 /// The phase of the events from `event` on. step: counted from 1; micro_batch: counted from 1, 0 in the
 /// optimizer step.
@@ -104,6 +105,10 @@ class TraceWriter {
   /// two.
   void count_bytes(std::uint64_t block) { mask_ = block - 1; }
   std::uint64_t bytes() const { return bytes_; }
+  /// Of events that were written to the trace without the writer.
+  void add_bytes(std::uint64_t left) {
+    if (mask_) bytes_ += left;
+  }
 
  private:
   std::uint32_t intern(std::string_view text);

@@ -89,20 +89,11 @@ bool has_equal_adapters(const StepSettings& s) {
   return std::ranges::all_of(s.lora_ranks, [&](const auto& ranks) { return ranks == s.lora_ranks.front(); });
 }
 
-/// The first step of all layers under ZeRO (zero_script.hpp).
-struct Script {
-  Trace trace;
-  std::vector<ZeroScript::Declared> declared;
-  TraceMark begin;  // of the step
-  std::vector<bool> kept;
-  std::vector<std::uint64_t> saved_bytes;
-};
-
 /// nullptr where the step is no script.
-std::shared_ptr<const Script> make_script(model::Architecture architecture, StepSettings s,
-                                          const LayerUnits& units) {
+std::shared_ptr<const RecordedScript> make_script(model::Architecture architecture, StepSettings s,
+                                                  const LayerUnits& units) {
   keep_few_layers(architecture, s, units);
-  auto script = std::make_shared<Script>();
+  auto script = std::make_shared<RecordedScript>();
   TrainingStep of_few;
   std::vector<std::int32_t> executed;
   std::optional<CopiedStep> copied;
@@ -122,8 +113,8 @@ std::shared_ptr<const Script> make_script(model::Architecture architecture, Step
 
 /// Keeps the last ones: planners ask for one step with other ranks, optimizers and offload, of which modules
 /// know nothing.
-std::shared_ptr<const Script> script_of(const model::Architecture& architecture, const StepSettings& s,
-                                        const LayerUnits& units) {
+std::shared_ptr<const RecordedScript> script_of(const model::Architecture& architecture,
+                                                const StepSettings& s, const LayerUnits& units) {
   StepSettings of_modules = s;
   of_modules.zero = {};
   of_modules.zero.stage = s.zero.stage;
@@ -136,7 +127,7 @@ std::shared_ptr<const Script> script_of(const model::Architecture& architecture,
   struct Kept {
     model::Architecture architecture;
     StepSettings settings;
-    std::shared_ptr<const Script> script;
+    std::shared_ptr<const RecordedScript> script;
   };
   constexpr std::size_t kMost = 4;
   static std::mutex lock;
@@ -148,7 +139,7 @@ std::shared_ptr<const Script> script_of(const model::Architecture& architecture,
     if (found != kept.end()) return found->script;
   }
   // Without the lock, as other threads may make other ones.
-  const std::shared_ptr<const Script> made = make_script(architecture, of_modules, units);
+  const std::shared_ptr<const RecordedScript> made = make_script(architecture, of_modules, units);
   const std::lock_guard guard(lock);
   if (kept.size() == kMost) kept.erase(kept.begin());
   kept.push_back({architecture, of_modules, made});
@@ -242,12 +233,12 @@ bool CalculatedStep::repeat_layers(const model::Architecture& architecture, cons
 /// The same under ZeRO, whose events are those of all layers. False where the step is no script.
 bool CalculatedStep::calculate_by_script(const model::Architecture& architecture, const StepSettings& s,
                                          const LayerUnits& units, std::uint64_t limit) {
-  const std::shared_ptr<const Script> script = script_of(architecture, s, units);
+  const std::shared_ptr<const RecordedScript> script = script_of(architecture, s, units);
   if (!script) return false;
   step_.saved_bytes = script->saved_bytes;
   step_.repeated = true;
   try {
-    play_zero(script->trace, script->declared, script->begin, script->kept, s, limit, step_, copied_);
+    play_zero(*script, s, limit, step_, copied_);
   } catch (const PeakAboveLimit& e) {
     end_above_limit(e.bytes);
   }

@@ -5,6 +5,8 @@
 // training_step() to save time; it changes no result.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +41,8 @@ enum class ZeroCall : std::uint8_t {
   kView,
 };
 inline constexpr std::size_t kZeroCalls = 16;
+/// Of the storages that note it. No tensor has such a name.
+const char* call_name(ZeroCall call);
 
 /// Notes calls as storages of the trace: `module` names the module, `layer` the layer that runs, and `bytes`
 /// has the argument.
@@ -66,11 +70,24 @@ class ZeroScript {
   bool complete_ = true;
 };
 
+struct ZeroPasses;
+
+/// The script of all layers, from before the first parameter on.
+struct RecordedScript {
+  Trace trace;
+  std::vector<ZeroScript::Declared> declared;
+  TraceMark begin;         // of the step
+  std::vector<bool> kept;  // as kept_by_step() returns it
+  std::vector<std::uint64_t> saved_bytes;
+  /// Of the last run under ZeRO 3 whose passes other runs share; guarded by the lock.
+  mutable std::mutex lock;
+  mutable std::shared_ptr<const ZeroPasses> passes;
+};
+
 /// Plays the script of one step twice, or once where the second step is a copy of the first (`copied`).
-/// script: of all layers, from before the first parameter on; `step`: where its step begins; kept: as
-/// kept_by_step() returns it. Throws PeakAboveLimit where more bytes than `limit` exist.
-void play_zero(const Trace& script, const std::vector<ZeroScript::Declared>& declared, const TraceMark& step,
-               const std::vector<bool>& kept, const StepSettings& settings, std::uint64_t limit,
+/// Throws PeakAboveLimit where more bytes than `limit` exist. Where the ranks divide every parameter, no pass
+/// of ZeRO 3 depends on their number: passes that were played for one are copied for another.
+void play_zero(const RecordedScript& script, const StepSettings& settings, std::uint64_t limit,
                TrainingStep& result, std::optional<CopiedStep>& copied);
 
 }  // namespace trainhost::frameworks

@@ -211,9 +211,27 @@ BOOST_AUTO_TEST_CASE(passes_of_megatron) {
   check(llama(16), s, "virtual stages", false);
 }
 
+// One script is played for each number of ranks; ranks that divide all parameters share the passes.
+BOOST_AUTO_TEST_CASE(passes_of_zero_3_are_those_of_any_number_of_ranks) {
+  StepSettings s = settings_of(ModelSource::kTransformers);
+  s.zero.stage = 3, s.zero.bucket = 40'000, s.zero.persistence = 4'096, s.zero.prefetch = 20'000;
+  for (const bool checkpoint : {false, true})
+    for (const Optimizer optimizer : {Optimizer::kAdamW, Optimizer::kSgd})
+      for (const std::uint32_t ranks : {4u, 8u, 3u, 2u, 16u}) {
+        s.checkpoint = checkpoint, s.optimizer = optimizer, s.zero.ranks = ranks;
+        const std::string what = std::to_string(ranks) + " ranks";
+        check(llama(12), s, what);
+        // Known passes exceed a limit before they are written.
+        const std::uint64_t peak = CalculatedStep(llama(12), s).peak_bytes();
+        const CalculatedStep beyond(llama(12), s, peak - 1), within(llama(12), s, peak);
+        BOOST_TEST((!beyond.complete() && beyond.peak_bytes() >= peak), what);
+        BOOST_TEST((within.complete() && within.peak_bytes() == peak), what);
+      }
+}
+
 // Storages have the numbers of names; the trace of another rank may have other names before.
 BOOST_AUTO_TEST_CASE(passes_keep_their_names_in_the_trace_of_another_rank) {
-  MegatronPasses passes;
+  TraceSection passes;
   passes.trace.names = {"mlp.linear_fc1", "output", "input"};
   for (const std::uint32_t tensor : {1u, 2u}) {
     passes.trace.events.push_back({tensor - 1, true});
@@ -226,7 +244,7 @@ BOOST_AUTO_TEST_CASE(passes_keep_their_names_in_the_trace_of_another_rank) {
     Tape tape(other, settings_of(ModelSource::kMegatron).machine);
     tape.begin(kLoad, 0, 0);
     const Tensor weight = tape.new_storage({4}, Element::kF32, Purpose::kWeights, "input", "weight");
-    add_passes(tape, passes);
+    append_section(tape, passes);
   }
   BOOST_REQUIRE(other.storages.size() == 3u);
   for (std::size_t i = 0; i < 2; ++i)

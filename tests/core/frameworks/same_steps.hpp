@@ -10,7 +10,7 @@ inline bool same_steps(const frameworks::TrainingStep& a, const frameworks::Trai
   const frameworks::Trace &t = a.trace, &u = b.trace;
   const auto storage = [](const frameworks::Trace& of, frameworks::TraceEvent e) {
     const frameworks::TraceStorage& s = of.storages[e.storage];
-    return std::tuple(e.allocation, s.bytes, of.name_of(s), s.purpose, s.stream);
+    return std::tuple(bool{e.allocation}, s.bytes, of.name_of(s), s.purpose, s.stream);
   };
   const auto phase = [](const frameworks::TracePhase& p) {
     return std::tuple(p.event, p.phase, p.step, p.micro_batch);
