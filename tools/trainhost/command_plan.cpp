@@ -1,8 +1,13 @@
 // trainhost plan: the memory of a run and whether it fits. Reads no training data and queries no device
 // except the free memory that serves as the default budget.
 #include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdlib>
 #ifdef __GLIBC__
 #include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 #include "core/checkpoint/output_file.hpp"
@@ -17,12 +22,19 @@
 namespace trainhost::cli {
 
 /// A plan frees and allocates lists of some MiB for each change that it tries. Kept by the process, their
-/// pages are mapped once.
+/// pages are mapped once, and large ones where the kernel has them.
 static void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kMost = 64 << 20;
+  constexpr int kMost = 64 << 20, kGrowth = 16 << 20;
   mallopt(M_MMAP_THRESHOLD, kMost / 2);
   mallopt(M_TRIM_THRESHOLD, kMost);
+  mallopt(M_TOP_PAD, kGrowth);
+  // The heap grows by kGrowth here. volatile: the pair of calls is not optimized away.
+  void* volatile block = std::malloc(kGrowth / 16);
+  std::free(block);
+  constexpr std::uintptr_t kLargePage = 2 << 20;
+  const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) / kLargePage * kLargePage;
+  ::madvise(reinterpret_cast<void*>(end - kGrowth + kLargePage), kGrowth - kLargePage, MADV_HUGEPAGE);
 #endif
 }
 

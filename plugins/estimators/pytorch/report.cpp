@@ -99,26 +99,33 @@ class Replay {
       : architecture(a),
         settings(s),
         allocator(c),
-        step_(a, s, limit),
-        host_(step_.host().buffers()),
-        peak_bytes(step_.peak_bytes()) {}
+        step_(std::make_unique<frameworks::CalculatedStep>(a, s, limit)),
+        host_(step_->host().buffers()),
+        complete_(step_->complete()),
+        peak_bytes(step_->peak_bytes()) {}
 
   model::Architecture architecture;
   frameworks::StepSettings settings;
   frameworks::AllocatorConfig allocator;
 
  private:
-  mutable frameworks::CalculatedStep step_;
+  mutable std::unique_ptr<frameworks::CalculatedStep> step_;
   std::vector<frameworks::HostBuffers> host_;
+  bool complete_;
 
  public:
   const std::uint64_t peak_bytes;  // at least, if the step is not complete
-  bool answers(std::uint64_t limit) const { return step_.complete() || peak_bytes > limit; }
+  bool answers(std::uint64_t limit) const { return complete_ || peak_bytes > limit; }
+  /// Keeps the results alone. The step is calculated again where more is asked for.
+  void forget_step() const {
+    const std::lock_guard guard(step_lock_);
+    step_.reset();
+  }
   const frameworks::Trace& trace() const {
     std::call_once(whole_once_, [this] {
       const std::lock_guard guard(step_lock_);
       is_whole_ = true;
-      whole_ = std::move(step_).take().trace;
+      whole_ = std::move(step()).take().trace;
     });
     return whole_;
   }
@@ -141,7 +148,7 @@ class Replay {
                                        std::uint64_t capacity) const {
     const std::lock_guard guard(step_lock_);
     return is_whole_ ? frameworks::replay_allocator(whole_, config, capacity)
-                     : step_.replay(config, capacity);
+                     : step().replay(config, capacity);
   }
   /// On a device with `capacity` bytes for it. Planners ask again for the same device.
   frameworks::AllocatorResult limited(std::uint64_t capacity) const {
@@ -164,6 +171,11 @@ class Replay {
   }
 
  private:
+  frameworks::CalculatedStep& step() const {
+    assert(complete_);
+    if (!step_) step_ = std::make_unique<frameworks::CalculatedStep>(architecture, settings);
+    return *step_;
+  }
   using Limited = std::pair<std::uint64_t, frameworks::AllocatorResult>;  // capacity, result
   mutable std::once_flag whole_once_, peak_once_, reserved_once_;
   mutable std::mutex limited_lock_, step_lock_;
@@ -177,25 +189,47 @@ class Replay {
 
 using ReplayPointer = std::shared_ptr<const Replay>;
 
-/// Keeps the first result and the last ones: advice about other devices asks for the same run again. limit:
-/// as of Replay().
-ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
-                     const frameworks::AllocatorConfig& c, std::uint64_t limit) {
-  constexpr std::size_t kKept = 8;
-  static std::mutex lock;
-  static std::vector<ReplayPointer> kept;  // the first one, then the others, the last one used first
-  {
-    const std::lock_guard guard(lock);
-    const auto found = std::find_if(kept.begin(), kept.end(), [&](const ReplayPointer& r) {
+/// Results of the first run, then of others, the last one used first.
+class KeptReplays {
+ public:
+  ReplayPointer find(const model::Architecture& a, const frameworks::StepSettings& s,
+                     const frameworks::AllocatorConfig& c) {
+    const auto found = std::ranges::find_if(replays_, [&](const ReplayPointer& r) {
       return r->settings == s && r->allocator == c && r->architecture == a;
     });
-    if (found != kept.end() && (*found)->answers(limit)) {
-      const ReplayPointer r = *found;
-      if (found != kept.begin()) std::rotate(kept.begin() + 1, found, found + 1);
-      return r;
-    }
+    if (found == replays_.end()) return nullptr;
+    const ReplayPointer r = *found;
+    if (found != replays_.begin()) move_to_front(found);
+    return r;
+  }
+  void erase(const ReplayPointer& r) { std::erase(replays_, r); }
+  void add(const ReplayPointer& r) {
+    if (replays_.size() == kMost) replays_.pop_back();
+    replays_.push_back(r);
+    if (replays_.size() > 1) move_to_front(replays_.end() - 1);
+  }
+
+ private:
+  static constexpr std::size_t kMost = 8, kSteps = 3;
+  /// A step has some MiB, and memory that is used again is faster than new pages.
+  void move_to_front(std::vector<ReplayPointer>::iterator r) {
+    std::rotate(replays_.begin() + 1, r, r + 1);
+    if (replays_.size() > kSteps) replays_[kSteps]->forget_step();
+  }
+  std::vector<ReplayPointer> replays_;
+};
+
+/// Advice about other devices asks for the same run again. limit: as of Replay().
+ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
+                     const frameworks::AllocatorConfig& c, std::uint64_t limit) {
+  static std::mutex lock;
+  static KeptReplays kept;
+  {
+    const std::lock_guard guard(lock);
+    const ReplayPointer found = kept.find(a, s, c);
+    if (found && found->answers(limit)) return found;
     // The same run on a larger device: it is calculated to its end, for still larger ones.
-    if (found != kept.end()) {
+    if (found) {
       kept.erase(found);
       limit = UINT64_MAX;
     }
@@ -204,9 +238,7 @@ ReplayPointer replay(const model::Architecture& a, const frameworks::StepSetting
   // both.
   const auto made = std::make_shared<const Replay>(a, s, c, limit);
   const std::lock_guard guard(lock);
-  if (kept.size() == kKept) kept.pop_back();
-  kept.push_back(made);
-  std::rotate(kept.begin() + (kept.size() > 1 ? 1 : 0), kept.end() - 1, kept.end());
+  kept.add(made);
   return made;
 }
 
