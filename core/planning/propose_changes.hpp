@@ -15,10 +15,10 @@ namespace trainhost::planning {
 struct CandidateChange {
   Settings settings;
   std::string sentence;
-  double cost = 0;              // unit as in Change::cost
-  std::string cost_text;        // "about 33 % more arithmetic"
-  bool other_device = false;    // names a device; its memory then replaces the budget
-  bool leaves_backend = false;  // needs another backend than the one that the user selected
+  double cost = 0;                 // unit as in Change::cost
+  std::string cost_text;           // "about 33 % more arithmetic"
+  std::uint64_t other_device = 0;  // memory of the device that it names, which replaces the budget
+  bool leaves_backend = false;     // needs another backend than the one that the user selected
 };
 
 /// The values of one setting, the mildest first.

@@ -124,7 +124,7 @@ class DeviceProposer {
                         fmt::format("{}, {} of memory", d->full_name, format_bytes(d->memory_bytes)),
                         1.5,
                         "another device",
-                        true};
+                        d->memory_bytes};
       if (chosen) {
         r.settings.insert(r.settings.begin(), {"train.backend", "auto"});
         r.cost_text = fmt::format("another device, without the selected backend {}", c_.backend),

@@ -103,6 +103,7 @@ struct FirstGuess {
   std::uint64_t gaps = 0;                            // of the allocator, which become smaller too
   bool counts_missing = false;
   std::uint64_t gradients = 0, weights = 0;  // of `states`
+  bool alike_on_devices = false;             // the device decides no setting of the run
 
   /// Bytes of the states that ZeRO stage `zero` does not shard. 1 shards the optimizer state with the master
   /// weights, 2 the gradients too, 3 the weights too.
@@ -120,6 +121,9 @@ struct FirstGuess {
     const std::uint64_t all = states + others + gaps;
     return counts_missing && all > budget ? all - budget : 0;
   }
+  /// Bytes without which the run fits no device: what it allocates, less a sixteenth, because some temporary
+  /// tensors of kernels depend on the device.
+  std::uint64_t least() const { return counts_missing && alike_on_devices ? (states + others) / 16 * 15 : 0; }
   /// The same for the run with the prefix, which has recomputation and perhaps more ranks. `planned`: its
   /// bytes, if it was planned; otherwise its states exceed the budget.
   FirstGuess with_prefix(const std::optional<Estimate>& planned, const Ranks& ranks) const {
@@ -155,7 +159,7 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
     if (std::any_of(known.begin(), known.end(), [&](const Change& k) { return k.set == set; }))
       return found.reset(), true;
     std::optional<Estimate> e = replan.plan(merge_settings(prefix.settings, family.changes[i].settings),
-                                            family.changes[i].other_device);
+                                            family.changes[i].other_device != 0);
     if (!e || !e->fits) return false;
     found = std::move(e);
     return true;
@@ -246,6 +250,8 @@ std::vector<Change> find_single_changes(const ChangeContext& s, const Prefix& pr
   std::size_t least_ranks = SIZE_MAX;  // index of the change with fewest data ranks that fits so far
   for (CandidateSeries& f : propose_changes(s)) {
     if (guess.missing() > f.frees_at_most || guess.never_fits(f)) continue;
+    std::erase_if(f.changes,
+                  [&](const CandidateChange& x) { return x.other_device && x.other_device < guess.least(); });
     // A higher ZeRO stage is worth a plan with fewer ranks only.
     const bool fits_with_as_many = f.shards != 0 && f.changes.size() > least_ranks;
     if (fits_with_as_many) f.changes.resize(least_ranks);
@@ -413,13 +419,10 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const std::uint64_t states = states_of(v.estimates.front().report), all = v.estimates.front().compute_bytes;
   const MemoryReport& report = v.estimates.front().report;
   const std::uint64_t gaps = report.component_bytes(Component::kFragmentation);
-  FirstGuess guess{states,
-                   all - std::min(all, states + gaps),
-                   v.budget_bytes,
-                   gaps,
-                   !c.framework.empty(),
-                   report.component_bytes(Component::kGradients),
-                   report.component_bytes(Component::kWeights)};
+  FirstGuess guess{states, all - std::min(all, states + gaps), v.budget_bytes, gaps, !c.framework.empty(),
+                   report.component_bytes(Component::kGradients), report.component_bytes(Component::kWeights),
+                   // fp16 is the default on devices without bf16.
+                   c.precision != "fp16" || c.given.count("train.precision") != 0};
   std::size_t more_fit = 0;
   std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan, guess, more_fit);
   // Changes that need another backend do not count: a user who selected one wants an answer for it.
