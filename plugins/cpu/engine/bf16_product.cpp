@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "plugins/cpu/common/workspace.hpp"
+#include "plugins/cpu/engine/large_product.hpp"
 #include "plugins/cpu/kernels/bf16.hpp"
 
 namespace trainhost::cpu {
@@ -36,11 +37,11 @@ struct Packing {
          from.stored, from.ld, from.inner_is_row,
          to + task * kernels.step(inner.size()) * kernels.element_bytes);
   }
-  // All strips or panels of an operand of kernels with bf16 instructions. If its inner elements are rows, a
-  // few rows are packed at a time, so that all of their columns are read together.
+  // All strips or panels of an operand. If its inner elements are rows, a few rows are packed at a time, so
+  // that all of their columns are read together; not for kernels whose packed block has several panels.
   void run_all() const {
     constexpr std::uint64_t kRows = 64;
-    if (!from.inner_is_row) {
+    if (!from.inner_is_row || !kernels.native) {
       for (std::uint32_t i = 0; i < tasks(); ++i) run(i);
       return;
     }
@@ -94,9 +95,12 @@ void over_tiles(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t 
         const Range inner = {p, std::min(k, p + size.inner)};
         const Packing rows = {kernels, kernels.pack_left, a, {i, std::min(m, i + size.rows)}, inner, left},
                       cols = {kernels, kernels.pack_right, b, {j, std::min(n, j + size.cols)}, inner, right};
-        // With one inner block the rows stay packed for all blocks of columns.
-        const std::uint32_t first = j == 0 || size.inner < k ? rows.tasks() : 0;
-        ctx.pool.run(first + cols.tasks(), [&](std::uint32_t task, std::uint32_t) {
+        // With one inner block the rows stay packed for all blocks of columns, and a single block of columns
+        // for all rows.
+        const bool one_part = size.inner >= k;
+        const std::uint32_t first = j == 0 || !one_part ? rows.tasks() : 0,
+                            second = i == 0 || !one_part || size.cols < n ? cols.tasks() : 0;
+        ctx.pool.run(first + second, [&](std::uint32_t task, std::uint32_t) {
           if (task < first)
             rows.run(task);
           else
@@ -128,45 +132,56 @@ void over_tiles(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t 
 // packed it for the task before. The left operand is read in place if its inner elements are contiguous; else
 // kGroup rows of it are packed at a time.
 struct CoreBlocks {
-  static constexpr std::uint64_t kGroup = 128, kMaxInner = 2304, kMaxCols = 512;
-  static constexpr std::uint64_t kLeft = 128 * 1024, kBlock = 512 * 1024;  // elements
+  static constexpr std::uint64_t kGroup = 128, kMaxCols = 512;
+  static constexpr std::uint64_t kLeft = 64 * 1024;  // floats of a packed group of rows
   std::uint64_t rows, cols, inner;                   // of a task; inner elements are packed in `parts`
   std::uint64_t parts, row_tasks, col_tasks, group;  // group: rows that are multiplied at a time
   std::uint64_t floats;  // of each worker in the shared workspace: number of the block, block, sums
   bool fits;
 
-  std::uint64_t block_floats() const { return cols * inner / 2; }
+  std::uint64_t block_floats() const { return cols * inner * element_bytes / sizeof(float); }
   // Sums of a result in bf16 are kept over all parts of the inner elements.
   std::uint64_t sums() const { return parts > 1 ? rows * cols : 0; }
-  CoreBlocks(std::uint64_t m, std::uint64_t n, std::uint64_t k, std::uint64_t threads) {
-    parts = std::max<std::uint64_t>(ceil_div(k, kMaxInner), 1);
+  CoreBlocks(const Bf16Kernels& kernels, std::uint64_t m, std::uint64_t n, std::uint64_t k,
+             std::uint64_t threads)
+      : element_bytes(kernels.element_bytes), unit(kernels.native ? kBf16InnerUnit : kBf16Unit) {
+    // Operands that are packed for every block of columns need wide blocks, so fewer inner elements.
+    const std::uint64_t max_inner = kernels.multiply_rows ? 2304
+                                    : kernels.native      ? 768
+                                                          : 384,
+                        block = std::min<std::uint64_t>(1u << 20, l2_bytes() * 5 / 8) / element_bytes;
+    parts = std::max<std::uint64_t>(ceil_div(k, max_inner), 1);
     inner = up_to(ceil_div(k, parts), kBf16InnerUnit);
     floats = bf16_blocks(m, n, k).floats() / threads / 16 * 16;
     const bool one = parts == 1;
-    group = std::clamp<std::uint64_t>(kLeft / inner / kBf16InnerUnit * kBf16InnerUnit, 32, kGroup);
-    cols = even_part(n, one ? std::min(kMaxCols, kBlock / inner / kBf16InnerUnit * kBf16InnerUnit) : 192),
+    group = std::clamp<std::uint64_t>(kLeft * sizeof(float) / element_bytes / inner / unit * unit, unit,
+                                      kGroup / unit * unit);
+    const std::uint64_t most = one || !kernels.multiply_rows ? block / inner / unit * unit : 192;
+    cols = even_part(n, std::clamp(most, unit, kMaxCols / unit * unit));
     rows = even_part(m, one ? 256 : 1024);
-    for (count(m, n); row_tasks * col_tasks < (one ? 8 : 4) && (rows > 64 || cols > 64); count(m, n)) {
-      if (rows > 64)
-        rows = up_to(rows / 2, kBf16InnerUnit);
+    const std::uint64_t least = std::max<std::uint64_t>(64, unit);
+    for (count(m, n); row_tasks * col_tasks < (one ? 8 : 4) && (rows > least || cols > least); count(m, n)) {
+      if (rows > least)
+        rows = up_to(rows / 2, unit);
       else
-        cols = up_to(cols / 2, kBf16InnerUnit);
+        cols = up_to(cols / 2, unit);
     }
     for (; !(fits = 16 + block_floats() + sums() <= floats) && cols > 128; count(m, n))
-      cols = up_to(cols / 2, kBf16InnerUnit);
+      cols = up_to(cols / 2, unit);
   }
 
  private:
+  std::uint64_t element_bytes, unit;  // unit: of rows and columns
   // The largest of equal parts of up to `most`.
-  static std::uint64_t even_part(std::uint64_t whole, std::uint64_t most) {
-    return up_to(ceil_div(whole, std::max<std::uint64_t>(ceil_div(whole, most), 1)), kBf16InnerUnit);
+  std::uint64_t even_part(std::uint64_t whole, std::uint64_t most) const {
+    return up_to(ceil_div(whole, std::max<std::uint64_t>(ceil_div(whole, most), 1)), unit);
   }
   void count(std::uint64_t m, std::uint64_t n) {
     row_tasks = ceil_div(m, rows), col_tasks = ceil_div(n, cols);
   }
 };
 // The workspace of one thread: spare of the kernels, a packed group of rows, its sums.
-constexpr std::uint64_t kLeftFloats = CoreBlocks::kLeft / 2;
+constexpr std::uint64_t kLeftFloats = CoreBlocks::kLeft;
 static_assert(kBf16Spare + kLeftFloats + CoreBlocks::kGroup * CoreBlocks::kMaxCols <= kThreadProductWork);
 
 // Where results of a product go: sums in f32, or rounded ones.
@@ -250,7 +265,8 @@ struct CoreTask {
   void multiply(Range at, Range inner, const float* block, bool add, float* c, std::uint64_t ldc) const {
     const Bf16Kernels& kernels = *ctx.bf16;
     float* const spare = ctx.worker_workspace(worker);
-    const bool in_place = a.stored && !a.inner_is_row && inner.size() % kBf16InnerUnit == 0;
+    const bool in_place =
+        kernels.multiply_rows && a.stored && !a.inner_is_row && inner.size() % kBf16InnerUnit == 0;
     const std::uint64_t direct = in_place ? at.size() / kernels.block * kernels.block : 0;
     if (direct)
       kernels.multiply_rows(direct, cols.size(), inner.size(),
@@ -265,12 +281,19 @@ struct CoreTask {
   }
 };
 
+// Without AMX a product is packed per core if it is short, because then the barriers after packing and lines
+// that move between the cores take much of its time, and if it has enough tasks.
+bool packs_by_core(const Bf16Kernels& kernels, std::uint64_t m, std::uint64_t n, std::uint64_t k) {
+  constexpr std::uint64_t kLeast = 1u << 17, kMost = 1u << 30;  // sums, and products
+  return kernels.multiply_rows || (m * n >= kLeast && m * n <= kMost / k);
+}
+
 // False if the workspace is too small, because there are many threads.
 bool product_by_core(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, const Bf16Operand& a,
                      const Bf16Operand& b, const Destination& to) {
-  if (!ctx.bf16->multiply_rows || k == 0) return false;
+  if (k == 0 || !packs_by_core(*ctx.bf16, m, n, k)) return false;
   const std::uint32_t threads = ctx.pool.threads();
-  const CoreBlocks size(m, n, k, threads);
+  const CoreBlocks size(*ctx.bf16, m, n, k, threads);
   if (!size.fits) return false;
   const std::uint64_t none = ~std::uint64_t{0};
   for (std::uint32_t t = 0; t < threads; ++t)

@@ -18,14 +18,6 @@ namespace {
 // speed.
 constexpr std::uint64_t kLargeTileRows = 192, kTilesPerThread = 3;
 
-// The L2 cache of this CPU, 1 MiB if it is unknown.
-std::uint64_t l2_bytes() {
-  static const std::uint64_t bytes = [] {
-    const long size = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return size > 0 ? static_cast<std::uint64_t>(size) : std::uint64_t{1} << 20;
-  }();
-  return bytes;
-}
 // Columns of a packed block: up to five eighths of the L2 cache.
 std::uint64_t block_columns() {
   return std::clamp<std::uint64_t>(
@@ -172,6 +164,14 @@ struct LargeJob {
 };
 
 }  // namespace
+
+std::uint64_t l2_bytes() {
+  static const std::uint64_t bytes = [] {
+    const long size = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return size > 0 ? static_cast<std::uint64_t>(size) : std::uint64_t{1} << 20;
+  }();
+  return bytes;
+}
 
 void start_tile(const Kernels& kernels, const Addends& add, std::uint64_t n, Range rows, Range cols,
                 float* c) {

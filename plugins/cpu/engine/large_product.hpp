@@ -6,6 +6,9 @@
 
 namespace trainhost::cpu {
 
+/// The L2 cache of this CPU, 1 MiB if it is unknown.
+std::uint64_t l2_bytes();
+
 /// An operand that is read as [outer, inner]; element (i, p) is at[i * ld + p], or at[p * ld + i] if
 /// inner_is_row.
 struct LargeOperand {
