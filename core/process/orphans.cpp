@@ -98,15 +98,14 @@ void OrphanWatch::lead(const std::function<pid_t()>& start) {
 // waited for, and the search ends only after two rounds that found nothing: the kernel's list of children may
 // miss entries while it changes.
 unsigned OrphanWatch::kill_all(const std::string& mark) {
-  using Clock = std::chrono::steady_clock;
   std::lock_guard lock(shared().mutex);
   assert(leader_ > 0);
   shared().leaders.erase(leader_);
   std::string entry = kChildMark;
   entry.append("=").append(mark);
-  const auto deadline = Clock::now() + kOrphanDeadline;
+  const auto deadline = std::chrono::steady_clock::now() + kOrphanDeadline;
   unsigned killed = 0;
-  for (int quiet_rounds = 0; quiet_rounds < 2 && Clock::now() < deadline;) {
+  for (int quiet_rounds = 0; quiet_rounds < 2 && std::chrono::steady_clock::now() < deadline;) {
     bool found = false, reaped = false;
     const auto reap = [&](pid_t which) {  // 0: it exists and is not dead yet
       int status = 0;

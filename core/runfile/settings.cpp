@@ -149,9 +149,8 @@ void Settings::add_plugin(const Entry& e) {
                                   written(e.value), kind_name(e.value)),
                       fmt::format("write the options below [plugin.{}]", rest), e.value.where);
   }
-  using Kind = Value::Kind;
-  const bool finite = e.value.kind != Kind::kNumber || std::isfinite(e.value.number);
-  if (table || !finite || e.value.kind == Kind::kList || e.value.kind == Kind::kOther ||
+  const bool finite = e.value.kind != Value::Kind::kNumber || std::isfinite(e.value.number);
+  if (table || !finite || e.value.kind == Value::Kind::kList || e.value.kind == Value::Kind::kOther ||
       rest.find('.', dot + 1) != rest.npos)
     throw usage_error(fmt::format("{} = {}: expected a string, a number, true or false, got {}", e.key,
                                   written(e.value), kind_name(e.value)),

@@ -66,7 +66,7 @@ class Bpe final : public Model {
                         static_cast<std::uint32_t>(b));
   }
 
-  bool bytes_, ignore_merges_ = false, byte_fallback_ = false, fuse_unk_ = false, cuts_words_ = true;
+  bool bytes_, ignore_merges_ = false, byte_fallback_ = false, fuse_unk_ = false;
   std::optional<std::int32_t> unk_;
   std::vector<std::string> tokens_;  // text of each entry of ids_, whose keys are views of it
   std::unordered_map<std::string_view, std::int32_t> ids_;
@@ -114,12 +114,13 @@ Bpe::Bpe(const ModelData& data, bool bytes, const std::string& file) : bytes_(by
 void Bpe::add_merges(const ModelData& data, const std::string& file) {
   std::string parts[2], whole;
   std::uint32_t rank = 0;
-  for (const auto& [first, second] : data.merges) {
+  for (const auto& merge : data.merges) {
+    const auto& [first, second] = merge;
     const auto id = [&](const std::string& token) {
       const auto at = ids_.find(token);
       if (at == ids_.end())
         throw usage_error("tokenizer " + file + ": merge " + std::to_string(rank + 1) + ", '" +
-                          escaped(first) + " " + escaped(second) +
+                          escaped(merge.first) + " " + escaped(merge.second) +
                           "', names a token that is not in the vocabulary");
       return at->second;
     };
