@@ -31,8 +31,13 @@ PRESET_PREFIXES = (
 deadline = float("inf")
 
 
+# Variables that the user set for every column (--env), after the removal.
+chosen: dict = {}
+
+
 def clean_environment(extra: dict) -> dict:
     env = {k: v for k, v in os.environ.items() if not k.startswith(PRESET_PREFIXES)}
+    env.update(chosen)
     env.update(extra)
     return env
 

@@ -234,6 +234,14 @@ class Children(unittest.TestCase):
         self.assertFalse({"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS"} & set(env))
         self.assertEqual((env["OMP_WAIT_POLICY"], env["PATH"]), ("passive", os.environ["PATH"]))
 
+    def test_chosen_variables_are_set_for_every_column(self):
+        child.chosen = {"TRAINHOST_CPU_ISA": "avx2", "OMP_WAIT_POLICY": "active"}
+        try:
+            env = child.clean_environment({"OMP_WAIT_POLICY": "passive"})
+        finally:
+            child.chosen = {}
+        self.assertEqual((env["TRAINHOST_CPU_ISA"], env["OMP_WAIT_POLICY"]), ("avx2", "passive"))
+
     def test_peak_memory_is_the_child_s_own(self):
         r = child.run_child([sys.executable, "-c", "x = bytearray(b'1') * (100 << 20)"], {})
         self.assertEqual(r.code, 0)
