@@ -10,6 +10,7 @@
 #include <cassert>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,22 +37,36 @@ RecomputeLayers* split_of(RunSpec& run, TrainerTraits& traits) {
   return run.recompute == Recompute::kLayers ? &run.recompute_layers : nullptr;
 }
 
+/// What the bound needs of a program, whatever number of layers each of its layers represents.
 class LeastArena {
  public:
-  /// `times`: by layer of the program, the number of layers that it represents, itself included. `life`: the
-  /// lifetimes of its buffers.
-  LeastArena(const Program& p, const std::vector<Lifetime>& life, std::vector<std::uint64_t> times)
-      : p_(p), times_(std::move(times)), life_(life), gradients_once_(writes_gradients_once(p)) {}
-
-  std::uint64_t bytes() {
-    check_total_size();
-    std::uint64_t persistent = 0, gradients = 0;
-    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      if (!in_compute_tier(b) || !p_[b].persistent || is_packed_gradient(b)) continue;
-      (p_[b].component == Component::kGradients ? gradients : persistent) += times(b) * padded(b);
+  /// `p` must outlive it.
+  explicit LeastArena(const Program& p)
+      : p_(p), life_(lifetimes(p)), padded_(p.buffers.size(), 0), span_(spans_by_layer(p)) {
+    const bool gradients_once = writes_gradients_once(p);
+    for (BufferId b = 0; b < p.buffers.size(); ++b) {
+      if (p[b].tier != p.traits.tier || p[b].storage == Storage::kExternal) continue;
+      padded_[b] = align_up(p[b].bytes(), p.traits.alignment);
+      const bool packed_gradient =
+          gradients_once && p[b].persistent && p[b].component == Component::kGradients && life_[b].used();
+      if (p[b].persistent && !packed_gradient)
+        (p[b].component == Component::kGradients ? gradients_ : persistent_).push_back(b);
+      else if (life_[b].used())
+        (packed_gradient ? packed_gradients_ : transient_).push_back(b);
     }
+  }
+
+  /// `times`: by layer of the program, the number of layers that it represents, itself included.
+  std::uint64_t bytes(const std::vector<std::uint64_t>& times) const {
+    check_total_size(times);
+    const auto sum = [&](const std::vector<BufferId>& buffers) {
+      std::uint64_t bytes = 0;
+      for (BufferId b : buffers) bytes += times_of(b, times) * padded_[b];
+      return bytes;
+    };
+    const std::uint64_t persistent = sum(persistent_), gradients = sum(gradients_);
     std::uint64_t most = persistent + gradients;
-    const std::vector<std::uint64_t> live = transient_bytes();
+    const std::vector<std::uint64_t> live = transient_bytes(times);
     for (const Section& s : p_.sections) {
       const bool holds_gradients = s.kind == SectionKind::kMicro || s.kind == SectionKind::kUpdate;
       for (std::uint32_t i = s.begin; i < s.end; ++i)
@@ -61,48 +76,42 @@ class LeastArena {
   }
 
  private:
-  bool in_compute_tier(BufferId b) const {
-    return p_[b].tier == p_.traits.tier && p_[b].storage != Storage::kExternal;
-  }
-  std::uint64_t padded(BufferId b) const { return align_up(p_[b].bytes(), p_.traits.alignment); }
-  bool is_packed_gradient(BufferId b) const {
-    return gradients_once_ && p_[b].persistent && p_[b].component == Component::kGradients && life_[b].used();
-  }
-  std::uint64_t times(BufferId b) const {
-    return p_[b].layer < 0 ? 1 : times_[static_cast<std::size_t>(p_[b].layer)];
+  std::uint64_t times_of(BufferId b, const std::vector<std::uint64_t>& times) const {
+    return p_[b].layer < 0 ? 1 : times[static_cast<std::size_t>(p_[b].layer)];
   }
 
   /// Throws if the sum of all sizes exceeds 63 bits; no partial sum can overflow afterwards.
-  void check_total_size() const {
+  void check_total_size(const std::vector<std::uint64_t>& times) const {
     std::uint64_t sum = 0;
-    for (BufferId b = 0; b < p_.buffers.size(); ++b)
-      if (in_compute_tier(b)) sum = checked_add(sum, checked_mul(times(b), padded(b)), "the memory plan");
+    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
+      const std::uint64_t n = times_of(b, times);
+      sum = checked_add(sum, n == 1 ? padded_[b] : checked_mul(n, padded_[b]), "the memory plan");
+    }
   }
 
   /// Live padded bytes of transient buffers by operation. First the changes; the running sum is exact modulo
   /// 2^64.
-  std::vector<std::uint64_t> transient_bytes() const {
+  std::vector<std::uint64_t> transient_bytes(const std::vector<std::uint64_t>& times) const {
     std::vector<std::uint64_t> live(p_.ops.size() + 1, 0);
     const auto add = [&](Lifetime l, std::uint64_t bytes) {
       live[l.first] += bytes, live[l.last + 1] -= bytes;
     };
-    const std::vector<Lifetime> span = spans_by_layer();
     const std::uint32_t backward = backward_begin(p_);
-    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      if (!in_compute_tier(b) || !life_[b].used() || (p_[b].persistent && !is_packed_gradient(b))) continue;
-      add(life_[b], padded(b));
-      if (times(b) == 1) continue;
-      if (is_packed_gradient(b)) {
-        add({span[static_cast<std::size_t>(p_[b].layer)].last + 1, life_[b].last},
-            (times(b) - 1) * padded(b));
-        continue;
-      }
+    for (BufferId b : transient_) {
+      add(life_[b], padded_[b]);
+      const std::uint64_t others = (times_of(b, times) - 1) * padded_[b];
+      if (others == 0) continue;
       const bool whole_section = p_[b].ring > 1 || p_[b].component == Component::kKvCache;
       const bool kept = life_[b].first < backward && life_[b].last >= backward;
       if (whole_section)
-        add(life_[b], (times(b) - 1) * padded(b));
+        add(life_[b], others);
       else if (kept)
-        add(span[static_cast<std::size_t>(p_[b].layer)], (times(b) - 1) * padded(b));
+        add(span_[static_cast<std::size_t>(p_[b].layer)], others);
+    }
+    for (BufferId b : packed_gradients_) {
+      add(life_[b], padded_[b]);
+      if (const std::uint64_t n = times_of(b, times); n > 1)
+        add({span_[static_cast<std::size_t>(p_[b].layer)].last + 1, life_[b].last}, (n - 1) * padded_[b]);
     }
     for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
     assert(live.back() == 0);
@@ -110,21 +119,22 @@ class LeastArena {
   }
 
   /// By layer: from its first operation in the forward pass to its last in the backward pass.
-  std::vector<Lifetime> spans_by_layer() const {
-    std::vector<Lifetime> span(times_.size());
-    const Section micro = p_.section(SectionKind::kMicro);
+  static std::vector<Lifetime> spans_by_layer(const Program& p) {
+    std::vector<Lifetime> span(p.model.layers);
+    const Section micro = p.section(SectionKind::kMicro);
     for (std::uint32_t i = micro.begin; i < micro.end; ++i) {
-      if (p_.ops[i].layer < 0) continue;
-      Lifetime& t = span[static_cast<std::size_t>(p_.ops[i].layer)];
+      if (p.ops[i].layer < 0) continue;
+      Lifetime& t = span[static_cast<std::size_t>(p.ops[i].layer)];
       t = {std::min(t.first, i), i};
     }
     return span;
   }
 
   const Program& p_;
-  std::vector<std::uint64_t> times_;
-  const std::vector<Lifetime>& life_;
-  bool gradients_once_;
+  std::vector<Lifetime> life_;
+  std::vector<std::uint64_t> padded_;  // 0: not in the arena of the compute tier
+  std::vector<Lifetime> span_;         // by layer
+  std::vector<BufferId> persistent_, gradients_, packed_gradients_, transient_;
 };
 
 /// A program of few layers, with what it was built from.
@@ -133,7 +143,7 @@ struct ReducedProgram {
   RunSpec run;  // budgets set to 0
   TrainerTraits traits;
   Program program;
-  std::vector<Lifetime> life;
+  std::optional<LeastArena> least;  // of `program`
 };
 
 /// The last programs are kept: a search for the least recomputation asks for many numbers of layers of the
@@ -155,7 +165,7 @@ std::shared_ptr<const ReducedProgram> reduced_program(const ModelSpec& model, Ru
   }
   auto made = std::make_shared<ReducedProgram>(
       ReducedProgram{model, run, traits, build_program(model, run, traits), {}});
-  made->life = lifetimes(made->program);
+  made->least.emplace(made->program);
   const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
   kept.insert(kept.begin(), made);
@@ -165,7 +175,7 @@ std::shared_ptr<const ReducedProgram> reduced_program(const ModelSpec& model, Ru
 }  // namespace
 
 std::uint64_t least_arena(const Program& p) {
-  return LeastArena(p, lifetimes(p), std::vector<std::uint64_t>(p.model.layers, 1)).bytes();
+  return LeastArena(p).bytes(std::vector<std::uint64_t>(p.model.layers, 1));
 }
 
 std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
@@ -188,8 +198,7 @@ std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const Trai
   }
   m.layers = static_cast<std::uint32_t>(times.size());
   if (split) *split = {few[0], few[1], few[2]};
-  const auto reduced = reduced_program(m, r, p);
-  return LeastArena(reduced->program, reduced->life, std::move(times)).bytes();
+  return reduced_program(m, r, p)->least->bytes(times);
 }
 
 }  // namespace trainhost::placement

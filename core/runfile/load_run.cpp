@@ -77,12 +77,14 @@ RunConfig parse_run(const std::string& toml, const std::string& name, const fs::
 
 /// A name that is both a preset and a file is the preset; "./NAME" names the file.
 static void set_model(Settings& s, const std::string& preset_or_path) {
-  const fs::path path = resolve_path(preset_or_path, fs::current_path());
   const Where where{"--model"};
+  // The usual case: a plan loads dozens of variations of the run.
+  if (find_preset(preset_or_path)) return s.set("model.preset", text_value(preset_or_path, where));
+  const fs::path path = resolve_path(preset_or_path, fs::current_path());
   std::error_code ec;
   const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
   if (const std::string preset = canonical_name("model.preset", preset_or_path);
-      find_preset(preset) && (preset == preset_or_path || !fs::exists(path, ec)))
+      find_preset(preset) && !fs::exists(path, ec))
     s.set("model.preset", text_value(preset, where));
   else if (is_hub_name(preset_or_path, fs::current_path()))
     throw usage_error(
