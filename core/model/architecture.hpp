@@ -53,19 +53,25 @@ struct Attention {
 /// Qwen3.5) and Mamba 2 (Nemotron-H, Granite 4), whose B, C, x are k, q, v here. value_heads 0: none.
 /// One matrix gives q, k, v, an output gate of the width of v, and `gates` numbers per head; q, k and v pass
 /// a short convolution over time; each head has a state of key_dim x value_dim; the output has a gated norm.
+/// Kimi Linear decays each channel by a gate of its own. The short convolutions of LFM2, gated at both ends,
+/// are here too: without keys, states and norm, with a head of one value per channel.
 struct LinearAttention {
   std::uint32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
   std::uint32_t kernel = 0;  // of the convolution, in tokens
   std::uint32_t chunk = 0;   // tokens whose states are computed together
   std::uint32_t gates = 0;  // per token and head: decay and strength of writing (DeltaNet), time step (Mamba)
   std::uint32_t head_weights = 0;  // learned numbers per head: A and the bias of the decay; Mamba also D
-  bool norm_per_head = false;      // one vector of value_dim for all heads (DeltaNet); else of all heads
+  // Of the output gate and of the decay of each channel: both are products of two matrices over this many
+  // elements, and no rows of the matrix that gives q, k and v (Kimi Linear). 0: none.
+  std::uint32_t gate_rank = 0;
+  bool normed = true;          // the output has a norm
+  bool norm_per_head = false;  // one vector of value_dim for all heads (DeltaNet); else of all heads
   bool convolution_bias = false, in_bias = false, out_bias = false;
   bool delta = false;  // DeltaNet, which keeps more for the backward pass
 
   std::uint64_t value_width() const;        // value_heads * value_dim
   std::uint64_t convolution_width() const;  // of q, k and v together
-  std::uint64_t in_width() const;           // q, k, v, output gate, gates
+  std::uint64_t in_width() const;           // q, k, v, output gate unless it has a rank, gates
   std::uint64_t state_elements() const;     // value_heads * key_dim * value_dim, per sequence
   bool operator==(const LinearAttention&) const = default;
 };

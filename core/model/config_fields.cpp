@@ -125,6 +125,14 @@ std::uint32_t ConfigFields::size(FieldNames names) {
   return size(names, 0);
 }
 
+double ConfigFields::factor(FieldNames names, double fallback) {
+  const auto [name, v] = data_->first(names);
+  if (!v) return fallback;
+  if ((v->kind != Kind::kNumber && v->kind != Kind::kInteger) || !(v->number > 0 && v->number <= INT32_MAX))
+    fail(name, "= " + data_->shown(*v) + ": expected a positive number");
+  return v->number;
+}
+
 bool ConfigFields::flag(FieldNames names, bool fallback) {
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;

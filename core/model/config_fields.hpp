@@ -32,7 +32,8 @@ class ConfigFields {
   std::uint32_t size(FieldNames names);                          // required, positive
   std::uint32_t size(FieldNames names, std::uint32_t fallback);  // positive
   std::uint32_t number(FieldNames names, std::uint32_t fallback,
-                       std::uint32_t least = 0);  // `least` is the smallest valid value
+                       std::uint32_t least = 0);     // `least` is the smallest valid value
+  double factor(FieldNames names, double fallback);  // positive, at most 2^31
   bool flag(FieldNames names, bool fallback);
   std::string text(FieldNames names, std::string_view fallback);
   std::vector<std::string> texts(std::string_view name);  // empty if the field is absent

@@ -48,9 +48,15 @@ std::uint64_t attention_elements(const Attention& a, std::uint64_t h) {
 
 std::uint64_t linear_elements(const LinearAttention& a, std::uint64_t h) {
   if (a.value_heads == 0) return 0;
-  return sum({checked_mul(h, a.in_width()), if_present(a.in_bias, a.in_width()),
+  // The decay has a bias per channel.
+  const std::uint64_t gates = a.gate_rank
+                                  ? sum({checked_mul(2, h, a.gate_rank),
+                                         checked_mul(2, a.gate_rank, a.value_width()), a.value_width()})
+                                  : 0;
+  return sum({checked_mul(h, a.in_width()), if_present(a.in_bias, a.in_width()), gates,
               checked_mul(a.convolution_width(), std::uint64_t{a.kernel} + (a.convolution_bias ? 1 : 0)),
-              checked_mul(a.head_weights, a.value_heads), a.norm_per_head ? a.value_dim : a.value_width(),
+              checked_mul(a.head_weights, a.value_heads),
+              if_present(a.normed, a.norm_per_head ? a.value_dim : a.value_width()),
               checked_mul(a.value_width(), h), if_present(a.out_bias, h)});
 }
 
@@ -106,7 +112,7 @@ std::uint64_t LinearAttention::convolution_width() const {
   return sum({checked_mul(2, key_heads, key_dim), value_width()});
 }
 std::uint64_t LinearAttention::in_width() const {
-  return sum({convolution_width(), value_width(), checked_mul(gates, value_heads)});
+  return sum({convolution_width(), gate_rank ? 0 : value_width(), checked_mul(gates, value_heads)});
 }
 std::uint64_t LinearAttention::state_elements() const { return checked_mul(value_width(), key_dim); }
 

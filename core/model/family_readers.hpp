@@ -86,6 +86,10 @@ Architecture read_granite(ConfigFields& f);
 Architecture read_granitemoe(ConfigFields& f);
 Architecture read_granitemoehybrid(ConfigFields& f);
 Architecture read_granitemoeshared(ConfigFields& f);
+// read_lfm2.cpp
+Architecture read_lfm2(ConfigFields& f);
+Architecture read_lfm2_moe(ConfigFields& f);
+Architecture read_lfm2_vl(ConfigFields& f);
 // read_llama4.cpp
 Architecture read_llama4(ConfigFields& f);
 Architecture read_llama4_text(ConfigFields& f);
@@ -146,6 +150,7 @@ Architecture read_deepseek_v3(ConfigFields& f);
 Architecture read_glm4_moe(ConfigFields& f);
 Architecture read_gpt_oss(ConfigFields& f);
 Architecture read_kimi_k25(ConfigFields& f);
+Architecture read_kimi_linear(ConfigFields& f);
 Architecture read_mistral4(ConfigFields& f);
 Architecture read_mixtral(ConfigFields& f);
 Architecture read_phimoe(ConfigFields& f);

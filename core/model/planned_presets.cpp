@@ -26,6 +26,10 @@ struct Row {
 #define ATTENTION "\"attention\", "
 #define LAYERS_OF_GRANITE_4 MAMBA MAMBA MAMBA MAMBA MAMBA ATTENTION NINE_MAMBA ATTENTION NINE_MAMBA ATTENTION \
   NINE_MAMBA ATTENTION MAMBA MAMBA MAMBA "\"mamba\""
+#define LINEAR "\"linear_attention\", "
+#define FOUR_OF_KIMI LINEAR LINEAR LINEAR "\"full_attention\", "
+#define LAYERS_OF_KIMI_LINEAR \
+  FOUR_OF_KIMI FOUR_OF_KIMI FOUR_OF_KIMI FOUR_OF_KIMI FOUR_OF_KIMI FOUR_OF_KIMI LINEAR LINEAR "\"full_attention\""
 constexpr Row kRows[] = {
     {"aya-23-8b", "cohere",
      "vocab_size 256000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
@@ -221,6 +225,25 @@ constexpr Row kRows[] = {
      "moe_intermediate_size 2048, n_routed_experts 384, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 1,"
      "moe_layer_freq 1, topk_method \"noaux_tc\", num_nextn_predict_layers 0, attention_bias false,"
      "max_position_embeddings 131072, tie_word_embeddings false"},
+    {"kimi-linear-48b-a3b", "kimi_linear",
+     "vocab_size 163840, hidden_size 2304, num_hidden_layers 27, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 9216, moe_intermediate_size 1024, num_experts 256, num_experts_per_token 8, num_shared_experts 1,"
+     "first_k_dense_replace 1, kv_lora_rank 512, qk_nope_head_dim 128, qk_rope_head_dim 64, v_head_dim 128,"
+     "linear_num_heads 32, linear_head_dim 128, linear_conv_kernel_dim 4, tie_word_embeddings false,"
+     "layer_types [" LAYERS_OF_KIMI_LINEAR "]"},
+    {"lfm2-1.2b", "lfm2",
+     "vocab_size 65536, hidden_size 2048, num_hidden_layers 16, num_attention_heads 32, num_key_value_heads 8,"
+     "block_ff_dim 12288, conv_L_cache 3, max_position_embeddings 128000, full_attn_idxs [2, 5, 8, 10, 12, 14]"},
+    {"lfm2-350m", "lfm2",
+     "vocab_size 65536, hidden_size 1024, num_hidden_layers 16, num_attention_heads 16, num_key_value_heads 8,"
+     "block_ff_dim 6656, conv_L_cache 3, max_position_embeddings 128000, full_attn_idxs [2, 5, 8, 10, 12, 14]"},
+    {"lfm2-700m", "lfm2",
+     "vocab_size 65536, hidden_size 1536, num_hidden_layers 16, num_attention_heads 24, num_key_value_heads 8,"
+     "block_ff_dim 10240, conv_L_cache 3, max_position_embeddings 128000, full_attn_idxs [2, 5, 8, 10, 12, 14]"},
+    {"lfm2-8b-a1b", "lfm2_moe",
+     "vocab_size 65536, hidden_size 2048, num_hidden_layers 24, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 7168, moe_intermediate_size 1792, num_experts 32, num_experts_per_tok 4, num_dense_layers 2,"
+     "conv_L_cache 3, max_position_embeddings 128000, full_attn_idxs [2, 6, 10, 14, 18, 21]"},
     {"llama-4-maverick", "llama4",
      "vocab_size 202048, hidden_size 5120, num_hidden_layers 48, num_attention_heads 40, num_key_value_heads 8, head_dim 128,"
      "intermediate_size 8192, intermediate_size_mlp 16384, num_local_experts 128, num_experts_per_tok 1,"

@@ -177,6 +177,57 @@ Architecture read_mistral4(ConfigFields& f) {
 /// Kimi K2.5 and later: the text model has the shape of DeepSeek-V3.
 Architecture read_kimi_k25(ConfigFields& f) { return read_text_config(f, read_deepseek_v3); }
 
+/// Kimi Linear: Kimi Delta Attention in most layers, latent attention without a rank of the queries in the
+/// others. The router's correction bias is not counted: transformers keeps it as a buffer.
+Architecture read_kimi_linear(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 1048576);
+  a.tied = false;  // the class ties nothing, whatever the config says
+  const std::uint32_t layers = read_layer_count(f);
+  ConfigFields& sizes = f.object("linear_attn_config");
+  Layer latent{.attention = read_latent_attention(f)};
+  if (!f.given("q_lora_rank")) latent.attention.q_lora_rank = 0;
+  LinearAttention d;
+  d.key_heads = d.value_heads = sizes.size({"num_heads"}, f.size({"linear_num_heads"}, 32));
+  d.key_dim = d.value_dim = d.gate_rank = sizes.size({"head_dim"}, f.size({"linear_head_dim"}, 128));
+  d.kernel = sizes.size({"short_conv_kernel_size"}, f.size({"linear_conv_kernel_dim"}, 4));
+  d.chunk = 64;
+  d.gates = d.head_weights = 1;
+  d.norm_per_head = d.delta = true;
+  // Numbers of layers, counted from 1.
+  const std::vector<std::uint32_t> full = sizes.numbers("full_attn_layers");
+  sizes.mark_as_read("kda_layers");
+  const std::vector<std::string> types = read_layer_types(
+      f, "layer_types", layers, {"linear_attention", "full_attention"}, [&](std::uint32_t i) {
+        const bool attends = full.empty() ? i && i % 4 == 0 : std::ranges::find(full, i + 1) != full.end();
+        return attends ? "full_attention" : "linear_attention";
+      });
+  const std::uint32_t width = f.size({"moe_intermediate_size"}, 1024);
+  Experts experts = read_routed_experts(f, {"num_experts", "num_local_experts"},
+                                        {"num_experts_per_token", "num_experts_per_tok"}, width);
+  const std::uint64_t shared = std::uint64_t{f.number({"num_shared_experts", "n_shared_experts"}, 1)} * width;
+  if (shared > INT32_MAX) f.fail("num_shared_experts", "* moe_intermediate_size is too large");
+  experts.shared.width = static_cast<std::uint32_t>(shared);
+  const std::uint32_t first = f.number({"first_k_dense_replace"}, 1);
+  const std::vector<std::string> mlps =
+      read_layer_types(f, "mlp_layer_types", layers, {"dense", "sparse"},
+                       [&](std::uint32_t i) { return i < first ? "dense" : "sparse"; });
+  const Mlp dense{.width = f.size({"intermediate_size"}, 9216)};
+  a.max_positions = f.size({"model_max_length", "max_position_embeddings"}, 1048576);
+  for (const char* other : {"moe_layer_freq", "mla_use_nope", "moe_renormalize", "moe_router_activation_func",
+                            "use_grouped_topk", "num_expert_group"})
+    f.mark_as_read(other);
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    Layer l = latent;
+    if (types[i] == "linear_attention") l = Layer{.linear = d};
+    if (mlps[i] == "dense")
+      l.mlp = dense;
+    else
+      l.experts = experts;
+    append(a, l);
+  }
+  return a;
+}
+
 /// The router's correction bias is not counted: transformers keeps it as a buffer, not as a trained weight.
 Architecture read_glm4_moe(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);

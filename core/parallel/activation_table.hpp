@@ -58,11 +58,24 @@ template <class F>
 void linear_activations(const model::LinearAttention& a, const Cut& c, F&& f) {
   const LinearWidths w = widths(a, c.tp);
   const Size tokens = c.tokens.whole;
+  // Of LFM2: B * x, the convolution, and C times its result.
+  if (a.key_dim == 0) {
+    f(Activation{"short convolution, B, C and x", tokens, Size(w.values) * 3, c.size, kLighter});
+    f(Activation{"short convolution, input", tokens, w.values, c.size, kLighter});
+    f(Activation{"short convolution, output", tokens, w.values, c.size, kLighter});
+    if (c.full()) f(Activation{"short convolution, gated output", tokens, w.values, c.size, kAll});
+    return;
+  }
   f(Activation{"linear attention, q, k and v before the convolution", tokens, w.convolution(), c.size,
                kLighter});
   f(Activation{"linear attention, output gate", tokens, w.values, c.size, kLighter});
   if (a.delta) {
     f(Activation{"linear attention, decay and strength", tokens, Size(a.gates) * w.heads, 4, kLighter});
+    if (a.gate_rank) {
+      f(Activation{"linear attention, decay of each channel", tokens, w.values, c.size, kLighter});
+      f(Activation{"linear attention, inputs of decay and gate", tokens, Size(a.gate_rank) * 2, c.size,
+                   kLighter});
+    }
     f(Activation{"linear attention, q, k and v", tokens, w.convolution(), c.size, kLighter});
     f(Activation{"linear attention, products within chunks", tokens, Size(w.heads) * a.chunk, c.size,
                  kLighter});

@@ -106,11 +106,16 @@ template <class F>
 void linear_weights(const model::LinearAttention& a, std::uint64_t H, std::uint64_t tp, F&& f) {
   if (a.value_heads == 0) return;
   const LinearWidths w = widths(a, tp);
-  const std::uint64_t in = w.convolution() + w.values + a.gates * w.heads;
+  const std::uint64_t in = w.convolution() + (a.gate_rank ? 0 : w.values) + a.gates * w.heads;
   f(Weight{in, H});
+  if (a.gate_rank) {
+    f(Weight{a.gate_rank, H, 2});
+    f(Weight{w.values, a.gate_rank, 2});
+    f(Weight{w.values, 1, 1, Kind::kVector});
+  }
   f(Weight{w.convolution(), a.kernel, 1, Kind::kVector});
-  f(Weight{w.heads, 1, a.head_weights, Kind::kVector});
-  f(Weight{a.norm_per_head ? a.value_dim : w.values, 1, 1, Kind::kVector});
+  if (a.head_weights) f(Weight{w.heads, 1, a.head_weights, Kind::kVector});
+  if (a.normed) f(Weight{a.norm_per_head ? a.value_dim : w.values, 1, 1, Kind::kVector});
   f(Weight{H, w.values});
   if (a.in_bias) f(Weight{in, 1, 1, Kind::kVector});
   if (a.convolution_bias) f(Weight{w.convolution(), 1, 1, Kind::kVector});

@@ -42,7 +42,8 @@ void validate_dimensions(const model::Architecture& a) {
                             t.nope_head_dim, t.v_head_dim})
       small("a dimension of attention", v);
     const model::LinearAttention& n = run.layer.linear;
-    for (std::uint64_t v : {n.key_heads, n.value_heads, n.key_dim, n.value_dim, n.kernel, n.chunk})
+    for (std::uint64_t v :
+         {n.key_heads, n.value_heads, n.key_dim, n.value_dim, n.kernel, n.chunk, n.gate_rank})
       small("a dimension of linear attention", v);
     small("the width of the experts' input", run.layer.experts.latent);
     small("the width of a per-layer embedding", run.layer.per_layer_width);

@@ -87,6 +87,31 @@ def nemotron_h(r):
     return c
 
 
+def lfm2(r):
+    c = dense(r, None, conv_L_cache=r.randint(2, 4), conv_bias=r.random() < 0.5, block_multiple_of=r.choice([4, 8]),
+              block_auto_adjust_ff_dim=r.random() < 0.5, block_ffn_dim_multiplier=r.choice([1.0, 1.5]))
+    c["layer_types"] = [r.choice(["conv", "full_attention"]) for _ in range(c["num_hidden_layers"] - 1)] + ["full_attention"]
+    return c
+
+
+def lfm2_moe(r):
+    c = dense(r, None, conv_L_cache=r.randint(2, 4), conv_bias=r.random() < 0.5, num_experts=4, num_experts_per_tok=2,
+              moe_intermediate_size=12, num_dense_layers=r.choice([0, 1, 2]))
+    c["layer_types"] = [r.choice(["conv", "full_attention"]) for _ in range(c["num_hidden_layers"] - 1)] + ["full_attention"]
+    return c
+
+
+def kimi_linear(r):
+    c = dict(base(r, kv=False), pad_token_id=0, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8, intermediate_size=20,
+             moe_intermediate_size=8, num_experts=8, num_shared_experts=r.choice([1, 2]), num_experts_per_token=2,
+             first_k_dense_replace=r.choice([0, 1, 2]))
+    layers = range(1, c["num_hidden_layers"] + 1)
+    full = [i for i in layers if r.random() < 0.4] or [1]
+    c["linear_attn_config"] = dict(full_attn_layers=full, kda_layers=[i for i in layers if i not in full], head_dim=r.choice([8, 16]),
+                                   num_heads=r.choice([2, 4]), short_conv_kernel_size=r.randint(2, 4))
+    return c
+
+
 def llama4(r):
     return dense(r, head_dim=8, intermediate_size_mlp=20, num_local_experts=4, num_experts_per_tok=1,
                  interleave_moe_layer_step=r.choice([1, 2]), attention_chunk_size=r.choice([16, 64, None]),
@@ -127,6 +152,9 @@ FAMILIES = {
     "hunyuan_v1_moe": lambda r: dense(r, head_dim=8, num_experts=4, moe_topk=2),
     "kimi_k2": deepseek,
     "kimi_k25": deepseek,
+    "kimi_linear": kimi_linear,
+    "lfm2": lfm2,
+    "lfm2_moe": lfm2_moe,
     "llama4": llama4,
     "llama4_text": llama4,
     "minimax_m2": lambda r: dense(r, None, head_dim=8, num_local_experts=4, num_experts_per_tok=2),

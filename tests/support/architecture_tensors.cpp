@@ -69,11 +69,18 @@ void linear_attention(ShapeList& t, const LinearAttention& a, std::uint64_t h) {
   const std::uint64_t keys = std::uint64_t{a.key_heads} * a.key_dim,
                       values = std::uint64_t{a.value_heads} * a.value_dim;
   // q, k, v, the output gate and the gates are one matrix; the convolution is no matrix for an optimizer.
-  t.linear("linear.in", 2 * keys + 2 * values + std::uint64_t{a.gates} * a.value_heads, h, a.in_bias);
+  const std::uint64_t gate_rows = a.gate_rank ? 0 : values;
+  t.linear("linear.in", 2 * keys + values + gate_rows + std::uint64_t{a.gates} * a.value_heads, h, a.in_bias);
+  for (const char* name : {"linear.forget", "linear.gate"}) {
+    if (!a.gate_rank) break;
+    t.linear(std::string(name) + ".a", a.gate_rank, h, false);
+    t.linear(std::string(name) + ".b", values, a.gate_rank, false);
+  }
+  if (a.gate_rank) t.add("linear.forget.bias", values);
   t.add("linear.convolution", (2 * keys + values) * a.kernel);
   if (a.convolution_bias) t.add("linear.convolution.bias", 2 * keys + values);
   t.add("linear.heads", a.value_heads, 1, a.head_weights);
-  t.norm("linear.norm", NormKind::kRms, a.norm_per_head ? a.value_dim : values);
+  if (a.normed) t.norm("linear.norm", NormKind::kRms, a.norm_per_head ? a.value_dim : values);
   t.linear("linear.out", h, values, a.out_bias);
 }
 

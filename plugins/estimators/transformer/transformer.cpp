@@ -28,7 +28,7 @@ summary = "closed form for any known decoder under any parallelism"
 families = ["baichuan", "cohere", "cohere2", "deepseek", "deepseek_v2", "deepseek_v3", "ernie4_5", "ernie4_5_moe",
   "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "glm", "glm4", "glm4_moe", "gpt2",
   "gpt_neox", "gpt_oss", "granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "hunyuan_v1_dense",
-  "hunyuan_v1_moe", "internlm2", "kimi_k2", "kimi_k25", "llama", "llama4", "llama4_text", "minimax_m2", "ministral",
+  "hunyuan_v1_moe", "internlm2", "kimi_k2", "kimi_k25", "kimi_linear", "lfm2", "lfm2_moe", "lfm2_vl", "llama", "llama4", "llama4_text", "minimax_m2", "ministral",
   "ministral3", "mistral", "mistral3", "mistral4", "mixtral", "mpt", "nemotron", "nemotron_h", "olmo", "olmo2",
   "olmo3", "opt", "phi", "phi3", "phimoe", "qwen2", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl",
   "qwen2_vl_text", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next",
@@ -290,7 +290,10 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
       run.memory.frozen != DType::kNone &&
       (run.memory.stacks_quantized_experts || run.memory.frozen_experts != DType::kNone))
     r.notes.push_back(note_of_experts(run));
-  if (a.has_linear_attention() && run.mode != RunMode::kInference)
+  const bool recurrent = std::ranges::any_of(a.layers, [](const model::LayerRun& l) {
+    return l.layer.linear.value_heads && l.layer.linear.key_dim;
+  });
+  if (recurrent && run.mode != RunMode::kInference)
     r.notes.push_back(
         "Linear attention is counted as the kernels of flash-linear-attention, causal-conv1d and mamba-ssm "
         "keep "
@@ -299,7 +302,10 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
         "6 times as much per layer of gated DeltaNet and 15 times as much per layer of Mamba 2.");
   if (a.has_linear_attention() && trains_adapters(run))
     r.notes.push_back(
-        "The matrices of linear attention are not among the targets of adapters and have none.");
+        recurrent ? "The matrices of linear attention are not among the targets of adapters and have none."
+                  : "The matrices of short convolutions (in_proj, out_proj) are not among the targets of "
+                    "adapters and have none, "
+                    "although \"all-linear\" of peft finds them.");
   if (trains_adapters(run))
     r.notes.push_back(
         "Adapters of q, k, v, gate and up are counted separately, even where the model's file fuses these "

@@ -87,6 +87,11 @@ constexpr Published kPublished[] = {
     {"internlm2-20b", "", 19'861'149'696},
     {"internlm2-7b", "internlm2-7b.json", 7'737'708'544},
     {"kimi-k2", "", 1'026'408'232'448},
+    {"kimi-linear-48b-a3b", "", 49'122'675'072},
+    {"lfm2-1.2b", "", 1'170'340'608},
+    {"lfm2-350m", "", 354'483'968},
+    {"lfm2-700m", "", 742'489'344},
+    {"lfm2-8b-a1b", "", 8'339'929'856},
     {"llama-4-maverick", "", 400'711'848'960},
     {"llama-4-scout", "", 107'769'861'120},
     {"minimax-m2", "", 228'689'748'992},
@@ -214,10 +219,39 @@ BOOST_AUTO_TEST_CASE(every_known_family_has_a_preset_or_is_trainable) {
                                   "llama4_text",   "mistral3",          "mistral4",         "ministral",
                                   "qwen3_5_text",  "qwen3_5_moe_text",  "qwen2_vl_text",    "qwen2_5_vl_text",
                                   "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_vl",         "qwen2_5_vl",
-                                  "qwen3_vl",      "qwen3_vl_moe"};
+                                  "qwen3_vl",      "qwen3_vl_moe",      "lfm2_vl"};
   for (const ModelSpec& m : model::planned_presets()) seen.insert(m.family);
   for (const ModelSpec& m : model_presets()) seen.insert(m.family);
   for (std::string_view family : model::known_families()) BOOST_TEST(seen.contains(family), family);
+}
+
+// The configs of LFM2 1.2B and Kimi Linear 48B on the Hub have other names than their classes.
+BOOST_AUTO_TEST_CASE(configs_of_the_hub_of_lfm2_and_kimi_linear_are_read_without_notes) {
+  const auto total = [](const std::string& config) {
+    const model::Architecture a = model::from_config(config, "config.json");
+    BOOST_TEST(a.notes.empty(), (a.notes.empty() ? "" : a.notes.front()));
+    return model::count(a).total;
+  };
+  const std::string lfm2 = R"("hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "vocab_size": 65536, "block_dim": 2048, "block_ff_dim": 12288,
+      "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "conv_L_cache": 3,
+      "conv_bias": false, "layer_types": ["conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv",
+      "conv", "full_attention", "conv", "full_attention", "conv", "full_attention", "conv", "full_attention", "conv"],
+      "max_position_embeddings": 128000, "norm_eps": 1e-05, "rope_theta": 1000000.0, "tie_embedding": true)";
+  BOOST_TEST(total(R"({"model_type": "lfm2", )" + lfm2 + "}") == 1'170'340'608u);
+  BOOST_TEST(total(R"({"model_type": "lfm2", "block_auto_adjust_ff_dim": false, )" +
+                   lfm2.substr(0, lfm2.find("\"block_auto")) + lfm2.substr(lfm2.find("\"block_ffn")) + "}") ==
+             1'170'340'608u + 16ull * 3 * 4096 * 2048);
+  BOOST_TEST(total(R"({"model_type": "kimi_linear", "hidden_size": 2304, "intermediate_size": 9216,
+      "num_hidden_layers": 27, "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 72,
+      "kv_lora_rank": 512, "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+      "vocab_size": 163840, "num_experts": 256, "num_experts_per_token": 8, "num_shared_experts": 1,
+      "moe_intermediate_size": 1024, "first_k_dense_replace": 1, "moe_layer_freq": 1, "mla_use_nope": true,
+      "linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128,
+      "kda_layers": [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19, 21, 22, 23, 25, 26], "num_heads": 32,
+      "short_conv_kernel_size": 4}, "moe_renormalize": true, "moe_router_activation_func": "sigmoid",
+      "num_expert_group": 1, "topk_group": 1, "model_max_length": 1048576, "routed_scaling_factor": 2.446,
+      "tie_word_embeddings": false})") == 49'122'675'072u);
 }
 
 // The text models are Qwen2.5 7B, Qwen3 4B and Qwen3 30B-A3B.
