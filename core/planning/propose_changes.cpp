@@ -261,11 +261,15 @@ class ChangeProposer {
         false, s_.update_bytes, s_.kept_states);
   }
 
+  static bool trains_adapters(std::string_view framework) {
+    return framework != "megatron" && framework != "torchtitan";
+  }
+
   /// Parameters are frozen, so gradients and optimizer state shrink to those of the adapters. A run that
   /// trains adapters already can have narrower frozen weights and smaller adapters.
   void adapters() {
     if (r_.mode == RunMode::kLora || r_.mode == RunMode::kQlora) smaller_adapters();
-    if (r_.mode != RunMode::kFull) return;
+    if (r_.mode != RunMode::kFull || !trains_adapters(c_.framework)) return;
     const Settings rank = {{"lora.rank", "8"}};
     auto with = [&](std::initializer_list<runfile::Override> more) {
       Settings s = rank;

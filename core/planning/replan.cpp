@@ -190,12 +190,11 @@ bool Replanner::is_refused(const Settings& settings) const {
 
 /// The closed form counts less than some frameworks keep, so its upper bounds must fit too.
 std::optional<Estimate> Replanner::plan_of_adapters(const Settings& settings) {
-  constexpr std::string_view kWithout[] = {"megatron", "torchtitan"};  // train no adapters
   const bool adapters =
       std::ranges::any_of(settings, [](const auto& o) { return o.key.starts_with("lora."); });
   const bool may_stand_in = request_.estimators.empty() && base_.config.estimators.front() == "auto" &&
                             !base_.config.framework.empty() && registry_.find(kClosedFormEstimator);
-  if (!adapters || !may_stand_in || std::ranges::count(kWithout, base_.config.framework)) return std::nullopt;
+  if (!adapters || !may_stand_in) return std::nullopt;
   try {
     std::optional<Estimate> e = plan_by(kClosedFormEstimator, source_.load(settings), false, Wanted::kAll);
     if (!e || !e->fits || e->report.source != kClosedFormEstimator) return std::nullopt;

@@ -241,6 +241,23 @@ BOOST_AUTO_TEST_CASE(a_run_that_trains_adapters_gets_smaller_adapters_and_narrow
              boost::test_tools::per_element());
 }
 
+// Whatever estimator answers: the closed form would plan adapters of any framework.
+BOOST_AUTO_TEST_CASE(adapters_are_proposed_for_frameworks_that_train_them) {
+  const auto proposes = [](const char* framework) {
+    const runfile::RunConfig c =
+        runfile::load_run({}, {{"memory.device", "a100-40gb"}, {"plan.framework", framework}});
+    for (const planning::CandidateSeries& f :
+         planning::propose_changes({c, Tier::kDevice, "", 80'000'000'000, 1000000, 1000000}))
+      for (const planning::CandidateChange& r : f.changes)
+        if (r.settings.front().key.starts_with("lora.")) return true;
+    return false;
+  };
+  for (const char* framework :
+       {"pytorch", "transformers", "fsdp2", "deepspeed", "torchtune", "litgpt", "axolotl"})
+    BOOST_TEST(proposes(framework), framework);
+  for (const char* framework : {"megatron", "torchtitan"}) BOOST_TEST(!proposes(framework), framework);
+}
+
 BOOST_AUTO_TEST_CASE(device_counts_are_relative_to_the_original_run) {
   runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
   c.run.parallel.tensor = 8;
