@@ -35,7 +35,7 @@ std::string Trace::name_of(const TraceStorage& s) const {
   std::string text = s.layer >= 0 ? "layers." + std::to_string(s.layer) : std::string();
   if (const std::string& module = names[s.module]; !module.empty())
     text += (text.empty() ? "" : ".") + module;
-  if (const std::string& tensor = names[s.tensor]; !tensor.empty())
+  if (const std::string& tensor = names[s.tensor]; !tensor.empty() && tensor != names[s.module])
     text += (text.empty() ? "" : " ") + tensor;
   if (s.saved) text += ", saved for backward";
   return text;

@@ -42,6 +42,14 @@ BOOST_AUTO_TEST_CASE(the_peak_is_found_with_its_time_and_its_largest_storages) {
   BOOST_TEST(phases == (std::vector<std::uint64_t>{1000, 4500, 4800}), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(a_tensor_that_has_the_name_of_its_module_is_named_once) {
+  Trace trace;
+  TraceWriter w(trace);
+  w.begin(kForward, 1, 1);
+  w.allocate(4, Purpose::kLogits, -1, "loss", "loss");
+  BOOST_TEST(trace.name_of(trace.storages.front()) == "loss");
+}
+
 BOOST_AUTO_TEST_CASE(shapes_follow_the_rules_of_pytorch) {
   // [B, S, A, D] seen as [B, A, S, D]: batch and heads cannot be merged without a copy.
   const Shape heads = Shape{2, 5, 3, 4}.transposed(1, 2);
