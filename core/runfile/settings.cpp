@@ -176,7 +176,14 @@ void Settings::add_override(const Override& o) {
   if (key && !accepts_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
     reject_digits(*key, o.value, where);
   overridden_[o.key] = true;
-  add({o.key, where, v});
+  try {
+    add({o.key, where, v});
+  } catch (const Error& e) {
+    // A key of a framework's file, which the user has written: "micro_batch_size means train.micro_batch =
+    // ...".
+    if (o.where.file.empty() || o.option.empty() || o.option == o.key) throw;
+    throw Error(e.code(), o.option + " means " + e.what(), e.hint(), e.where());
+  }
 }
 
 /// For --model, which acts like a key of the file. The key is a literal of the program.

@@ -38,6 +38,10 @@ void write_broken_files(const TemporaryDirectory& t) {
           "from transformers import AutoModelForCausalLM, TrainingArguments\n"
           "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen2.5-7B-Instruct\")\n");
   t.write("loop.py", "import torch\nmodel = Net()\n");
+  t.write("words.yml", "base_model: NousResearch/Meta-Llama-3-8B\nadapter: lora\nmicro_batch_size: two\n");
+  t.write("stage.json",
+          "{\"bf16\": {\"enabled\": true}, \"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": "
+          "{\"stage\": 4}}");
   t.write("tune.ipynb", "{\"cells\": [{\"source\": [\"from unsloth import FastLanguageModel\\n\"]}]}");
   t.write("large.ipynb", std::string((1 << 20) + 1, ' '));
   t.write("launch", "#!/usr/bin/env python3\nimport deepspeed\n");
@@ -108,6 +112,15 @@ const std::vector<Mistake>& mistakes() {
        {"plan", "--from", "transformers:loop.py"},
        2,
        {"a Python script is not"}},
+      {"value of a file",
+       {"plan", "--from", "words.yml"},
+       2,
+       {"words.yml:3:19: micro_batch_size means train.micro_batch = \"two\""}},
+      {"number of a file",
+       {"plan", "--from", "stage.json", "--model=llama-3-8b", "--set", "data.seq_len=512", "--set",
+        "parallel.data=2"},
+       2,
+       {"zero_optimization.stage means parallel.zero = 4"}},
       {"notebook", {"plan", "--from", "tune.ipynb"}, 2, {"a Python notebook is not read", "--for=unsloth"}},
       {"notebook of more than 1 MiB", {"plan", "large.ipynb"}, 2, {"a Python notebook is not read"}},
       {"script without an extension", {"plan", "--from", "launch"}, 2, {"launch:1: a Python script"}},
