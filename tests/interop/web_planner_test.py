@@ -256,9 +256,17 @@ def used(page):
     after = page.evaluate("document.getElementById('answer').textContent")
     assert before != after and page.evaluate("location.hash") == "#train.micro_batch=64", (before, after)
     assert page.wait("!!document.getElementById('plan').contentDocument.querySelector('svg')"), "no chart"
+    # States in host memory: of a given size or not, the first line says how much.
+    for budget, ends, colour in (("", " in host memory, whose size is not given", ""), ("64GiB", " of 64.0 GiB in host memory",
+                                 "does-not-fit"), ("512GiB", " of 512.0 GiB in host memory", "fits")):
+        page.evaluate("field('train.micro_batch').value = 1; field('memory.host_budget').value = '%s'; update()" % budget)
+        said = page.evaluate("[$('answer').textContent, $('answer').className]")
+        assert said[0].endswith(ends) and said[1] == colour, (budget, said)
+    page.evaluate("field('memory.host_budget').value = ''; update()")
     adapted = page.evaluate("(() => { field('adapter').value = 'lora'; field('targets').selectedIndex = 2; update(); "
                             "return [last.code, last.error, last.run_file]; })()")
     assert adapted[0] != 2 and '"lm_head"' in (adapted[2] or ""), adapted
+    assert page.evaluate("$('answer').className") == "fits", "adapters keep nothing in host memory"
     found = faults(page, PICTURES, "planner")
     assert not found, found
     asked = [r for r in page.requests if not r.startswith(("file:", "data:", "blob:", "about:"))]

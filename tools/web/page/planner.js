@@ -6,7 +6,7 @@ const $ = id => document.getElementById(id);
 const FRAMEWORKS = ['', 'pytorch', 'transformers', 'fsdp2', 'deepspeed', 'torchtitan', 'torchtune', 'litgpt', 'megatron',
   'axolotl', 'llama-factory', 'unsloth'];
 const KEYS = ['train.precision', 'data.seq_len', 'train.micro_batch', 'train.grad_accum', 'optimizer.name',
-  'train.recompute'];
+  'train.recompute', 'memory.host_budget'];
 let core, last, linked = true;  // linked: the address has the state of the form
 
 const field = name => form.elements[name];
@@ -47,9 +47,16 @@ function ask(request) {
   return JSON.parse(core.ccall('trainhost_plan', 'string', ['string'], [JSON.stringify(request)]));
 }
 
+/// A run that keeps states in host memory may fit the device and not the host. '' where it needs next to none.
+function hostMemory(estimate, gib) {
+  const needed = estimate.host_bytes || 0, budget = estimate.host_budget_bytes;
+  if (budget) return `, ${gib(needed)} of ${gib(budget)} in host memory`;
+  return needed < 2 ** 30 ? '' : `, and ${gib(needed)} in host memory, whose size is not given`;
+}
+
 function show(reply) {
   const answer = $('answer');
-  answer.className = reply.waits ? '' : reply.error ? 'error' : reply.code === 0 ? 'fits' : 'does-not-fit';
+  answer.className = reply.waits ? '' : reply.error ? 'error' : reply.code === 0 ? '' : 'does-not-fit';
   last = reply;
   $('plan').hidden = Boolean(reply.error);
   $('run-file-box').hidden = Boolean(reply.error);
@@ -61,8 +68,10 @@ function show(reply) {
   const gib = n => (n / 2 ** 30).toFixed(1) + ' GiB';
   const device = estimate.tiers.find(t => t.tier === 'device') || estimate.tiers[0];
   const verdict = {fits: 'Fits', fits_device: 'Fits the device', not_known: 'Not known', does_not_fit: 'Does not fit'};
+  const onHost = hostMemory(estimate, gib);
   answer.textContent = verdict[estimate.verdict] + ': ' + gib(device.total_bytes) +
-    (estimate.budget_bytes ? ` of ${gib(estimate.budget_bytes)} per device` : ' per device');
+    (estimate.budget_bytes ? ` of ${gib(estimate.budget_bytes)} per device` : ' per device') + onHost;
+  if (estimate.verdict === 'fits' || (estimate.verdict === 'fits_device' && !onHost)) answer.className = 'fits';
   $('run-file').textContent = reply.run_file;
   $('json').href = 'data:application/json,' + encodeURIComponent(reply.plan);
   const frame = $('plan');
