@@ -138,8 +138,10 @@ Tensor unsloth_mlp(Tape& t, const Tensor& x, const std::array<AdaptedWeights, 3>
                          const Tensor of_hidden =
                              tape.make(wide, type, "gradient of the product of gate and up");
                          tape.make({rows, sizes[2].rank}, type, "gradient of the product with A");
-                         std::array<Tensor, 3> small;
-                         for (const std::size_t i : {2u, 1u, 0u})
+                         // Variables keep those of up and gate for the gradient of x.
+                         std::array<Tensor, 2> small;
+                         adapter_gradients(tape, sizes[2], rows, type, c.results[5], c.results[6]);
+                         for (const std::size_t i : {1u, 0u})
                            small[i] = adapter_gradients(tape, sizes[i], rows, type, c.results[1 + 2 * i],
                                                         c.results[2 + 2 * i]);
                          for (const std::size_t i : {1u, 0u}) dequantized(tape, sizes[i]);

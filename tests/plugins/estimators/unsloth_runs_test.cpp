@@ -99,6 +99,50 @@ BOOST_AUTO_TEST_CASE(a_layer_keeps_what_its_functions_save_and_writes_gradients_
   BOOST_TEST(allocated("rotary_emb", 2 * n * h / 4) == 2);
 }
 
+// tools/oracle/unsloth.py runs the functions of Unsloth with fake tensors: bytes that a layer saves, and that
+// its backward pass allocates beyond them. Attention is a function without temporary tensors there.
+BOOST_AUTO_TEST_CASE(a_layer_saves_and_allocates_what_pytorch_counts) {
+  struct {
+    std::uint32_t tokens, hidden, heads, kv_heads, head_dim, intermediate, rank;
+    std::uint64_t saved, peak;
+  } const facts[] = {{1536, 4096, 32, 8, 128, 14336, 32, 188'952'576, 168'755'200},
+                     {512, 2048, 16, 16, 128, 5632, 8, 28'348'416, 29'589'504},
+                     {4096, 1024, 16, 4, 64, 2816, 64, 113'541'120, 32'833'536},
+                     {777, 3072, 24, 8, 128, 8192, 16, 63'732'648, 65'274'432}};
+  for (const auto& f : facts) {
+    ModelSpec m = llama_8b();
+    m.layers = 3, m.hidden = f.hidden, m.heads = f.heads, m.kv_heads = f.kv_heads, m.head_dim = f.head_dim;
+    m.intermediate = f.intermediate;
+    RunSpec r = qlora(f.tokens);
+    r.lora_rank = f.rank;
+    r.recompute = Recompute::kNone, r.memory.activations_in = Tier::kDevice;
+    const model::Architecture a = model::from_model(m);
+    pytorch::Options o;
+    o.name = "unsloth";
+    std::vector<std::string> notes;
+    frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+    s.machine.kernel_temporaries = false;
+    const frameworks::TrainingStep step = frameworks::training_step(a, s);
+    // The state of random numbers of attention is saved too.
+    BOOST_TEST(step.saved_bytes.at(2) == f.saved + 3 * 8, f.tokens << ": " << step.saved_bytes.at(2));
+    // From the first tensor that the backward pass allocates for the second layer to the last.
+    const frameworks::Trace& t = step.trace;
+    const auto phase = std::ranges::find(t.phases, kBackward, &frameworks::TracePhase::phase);
+    std::int64_t now = 0, peak = 0;
+    bool begun = false;
+    for (std::size_t i = phase->event; i < t.events.size(); ++i) {
+      const frameworks::TraceStorage& storage = t.storages[t.events[i].storage];
+      if (storage.layer == 0 && t.events[i].allocation) break;
+      begun |= storage.layer == 1 && t.events[i].allocation;
+      if (!begun) continue;
+      now += t.events[i].allocation ? static_cast<std::int64_t>(storage.bytes)
+                                    : -static_cast<std::int64_t>(storage.bytes);
+      peak = std::max(peak, now);
+    }
+    BOOST_TEST(peak == static_cast<std::int64_t>(f.peak), f.tokens << ": " << peak << " and " << f.peak);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(inputs_of_layers_are_in_host_memory_and_two_of_them_on_the_device) {
   const RunSpec r = qlora(8192);
   RunSpec kept = r;
