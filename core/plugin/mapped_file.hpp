@@ -23,6 +23,7 @@ class MappedFileCheck {
 
  private:
   void* page_ = nullptr;
+  FileId id_;
 };
 
 }  // namespace trainhost::plugin
