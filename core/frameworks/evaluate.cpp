@@ -2,13 +2,22 @@
 #include "core/frameworks/evaluate.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace trainhost::frameworks {
 namespace {
 
-std::vector<std::uint32_t> live_at(const Trace& trace, std::uint64_t event) {
+/// Storages that exist after the event. copied: of the second step.
+std::vector<std::uint32_t> live_at(const Trace& trace, std::uint64_t event, const CopiedStep* copied) {
   std::vector<bool> live(trace.storages.size());
-  for (std::uint64_t i = 0; i <= event; ++i) live[trace.events[i].storage] = trace.events[i].allocation;
+  const auto run = [&](std::uint64_t begin, std::uint64_t end) {
+    for (std::uint64_t i = begin; i < end; ++i) live[trace.events[i].storage] = trace.events[i].allocation;
+  };
+  run(0, copied ? trace.events.size() : event + 1);
+  // What the step keeps exists already.
+  if (copied)
+    for (std::uint64_t i = copied->from.events; i <= event; ++i)
+      if (!copied->keeps(trace.events[i].storage)) run(i, i + 1);
   std::vector<std::uint32_t> out;
   for (std::uint32_t i = 0; i < live.size(); ++i)
     if (live[i]) out.push_back(i);
@@ -23,11 +32,12 @@ std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block) {
   return (bytes + block - 1) / block * block;
 }
 
-Peak find_peak(const Trace& trace, const EvaluateOptions& options) {
+Peak find_peak(const Trace& trace, const EvaluateOptions& options, const CopiedStep* copied) {
   Peak peak;
   std::uint64_t now = 0;
   std::array<std::uint64_t, kPurposes> each{};
-  for (std::uint64_t i = 0; i < trace.events.size(); ++i) {
+  bool in_second = false;
+  const auto add = [&](std::uint64_t i, bool second) {
     const TraceEvent e = trace.events[i];
     const TraceStorage& s = trace.storages[e.storage];
     const std::uint64_t bytes = rounded_up(s.bytes, options.block);
@@ -35,7 +45,7 @@ Peak find_peak(const Trace& trace, const EvaluateOptions& options) {
     if (!e.allocation) {
       now -= bytes;
       each[purpose] -= bytes;
-      continue;
+      return;
     }
     now += bytes;
     each[purpose] += bytes;
@@ -43,21 +53,29 @@ Peak find_peak(const Trace& trace, const EvaluateOptions& options) {
     if (now > peak.bytes) {
       peak.bytes = now;
       peak.event = i;
+      in_second = second;
     }
-  }
+  };
+  for (std::uint64_t i = 0; i < trace.events.size(); ++i) add(i, false);
+  if (copied)
+    for (std::uint64_t i = copied->from.events; i < trace.events.size(); ++i)
+      if (!copied->keeps(trace.events[i].storage)) add(i, true);
   if (trace.events.empty()) return peak;
   for (const TracePhase& p : trace.phases)
     if (p.event <= peak.event) peak.phase = p;
-  peak.largest = live_at(trace, peak.event);
+  if (in_second) peak.phase.step = 2;
+  peak.largest = live_at(trace, peak.event, in_second ? copied : nullptr);
   for (const std::uint32_t i : peak.largest) {
     const TraceStorage& s = trace.storages[i];
     peak.by_purpose[static_cast<std::size_t>(s.purpose)] += rounded_up(s.bytes, options.block);
   }
+  // In the order of allocation: what the second step allocates comes last.
+  const auto order = [&](std::uint32_t i) { return std::pair(in_second && !copied->keeps(i), i); };
   const std::size_t count = std::min(options.largest, peak.largest.size());
   std::partial_sort(peak.largest.begin(), peak.largest.begin() + static_cast<std::ptrdiff_t>(count),
                     peak.largest.end(), [&](std::uint32_t a, std::uint32_t b) {
                       const std::uint64_t x = trace.storages[a].bytes, y = trace.storages[b].bytes;
-                      return x != y ? x > y : a < b;
+                      return x != y ? x > y : order(a) < order(b);
                     });
   peak.largest.resize(count);
   return peak;

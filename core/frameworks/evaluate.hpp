@@ -27,8 +27,9 @@ struct Peak {
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block);
 
-/// O(events), and O(storages) for the list of the largest.
-Peak find_peak(const Trace& trace, const EvaluateOptions& options = {});
+/// O(events), and O(storages) for the list of the largest. copied: the second step, which is not part of the
+/// trace; its events are named by those of the first. null: none.
+Peak find_peak(const Trace& trace, const EvaluateOptions& options = {}, const CopiedStep* copied = nullptr);
 
 /// Largest sum of each phase, in the order of Trace::phases; the bytes at its start count too.
 std::vector<std::uint64_t> peaks_of_phases(const Trace& trace, std::uint64_t block = 512);

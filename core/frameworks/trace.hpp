@@ -78,6 +78,8 @@ struct TraceMark {
 struct CopiedStep {
   TraceMark from;
   std::vector<bool> kept;
+  /// Of a storage of the trace: whether the second step does not allocate it again.
+  bool keeps(std::uint32_t storage) const { return storage < from.storages || kept[storage - from.storages]; }
 };
 
 /// Appends to a trace. An in-house framework is described with these four calls.

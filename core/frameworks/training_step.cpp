@@ -290,6 +290,13 @@ AllocatorResult CalculatedStep::replay(const AllocatorConfig& config, std::uint6
   return replay_allocator(step_.trace, config, capacity, copied_ ? &*copied_ : nullptr);
 }
 
+const Trace& CalculatedStep::trace() {
+  write_layers();
+  return step_.trace;
+}
+
+Peak CalculatedStep::peak() { return find_peak(trace(), {}, copied_ ? &*copied_ : nullptr); }
+
 TrainingStep CalculatedStep::take() && {
   write_layers();
   if (copied_) copy_step(step_.trace, copied_->from, copied_->kept);

@@ -13,6 +13,7 @@
 #include "core/base/types.hpp"
 #include "core/frameworks/caching_allocator.hpp"
 #include "core/frameworks/ddp.hpp"
+#include "core/frameworks/evaluate.hpp"
 #include "core/frameworks/fsdp.hpp"
 #include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/pipeline.hpp"
@@ -192,8 +193,11 @@ class CalculatedStep {
   bool complete() const { return !above_limit_; }
   /// What the step offloads.
   const HostMemory& host() const { return step_.host; }
-  /// What replay_allocator() finds for the step, without writing a second one that is a copy.
+  /// What replay_allocator() and find_peak() find for the step, without writing a second one that is a copy.
+  Peak peak();
   AllocatorResult replay(const AllocatorConfig& config, std::uint64_t capacity);
+  /// The step, without a second one that is a copy.
+  const Trace& trace();
   /// The step, once.
   TrainingStep take() &&;
 

@@ -116,22 +116,22 @@ class Replay {
  public:
   const std::uint64_t peak_bytes;  // at least, if the step is not complete
   bool answers(std::uint64_t limit) const { return complete_ || peak_bytes > limit; }
-  /// Keeps the results alone. The step is calculated again where more is asked for.
+  /// Keeps the results alone, unless trace() was asked for. The step is calculated again where more is.
   void forget_step() const {
     const std::lock_guard guard(step_lock_);
-    step_.reset();
+    if (!shows_trace_) step_.reset();
   }
   const frameworks::Trace& trace() const {
-    std::call_once(whole_once_, [this] {
-      const std::lock_guard guard(step_lock_);
-      is_whole_ = true;
-      whole_ = std::move(step()).take().trace;
-    });
-    return whole_;
+    const std::lock_guard guard(step_lock_);
+    shows_trace_ = true;
+    return step().trace();
   }
   const std::vector<frameworks::HostBuffers>& host() const { return host_; }
   const frameworks::Peak& peak() const {
-    std::call_once(peak_once_, [this] { peak_ = frameworks::find_peak(trace()); });
+    std::call_once(peak_once_, [this] {
+      const std::lock_guard guard(step_lock_);
+      peak_ = step().peak();
+    });
     return peak_;
   }
   /// By an allocator without a limit.
@@ -147,8 +147,7 @@ class Replay {
   frameworks::AllocatorResult replayed(const frameworks::AllocatorConfig& config,
                                        std::uint64_t capacity) const {
     const std::lock_guard guard(step_lock_);
-    return is_whole_ ? frameworks::replay_allocator(whole_, config, capacity)
-                     : step().replay(config, capacity);
+    return step().replay(config, capacity);
   }
   /// On a device with `capacity` bytes for it. Planners ask again for the same device.
   frameworks::AllocatorResult limited(std::uint64_t capacity) const {
@@ -177,11 +176,10 @@ class Replay {
     return *step_;
   }
   using Limited = std::pair<std::uint64_t, frameworks::AllocatorResult>;  // capacity, result
-  mutable std::once_flag whole_once_, peak_once_, reserved_once_;
+  mutable std::once_flag peak_once_, reserved_once_;
   mutable std::mutex limited_lock_, step_lock_;
-  mutable bool is_whole_ = false;
+  mutable bool shows_trace_ = false;
   mutable std::vector<Limited> limited_;
-  mutable frameworks::Trace whole_;  // with both steps, where it is asked for
   mutable frameworks::Peak peak_;
   mutable std::uint64_t reserved_ = 0;
   mutable std::atomic<bool> knows_reserved_ = false;

@@ -67,6 +67,16 @@ void check(const model::Architecture& a, StepSettings s, const std::string& what
   BOOST_TEST(peak == find_peak(computed.trace).bytes, what);
   BOOST_TEST(copied.repeated == repeated, what);
   s.repeats_layers = s.copies_step = true;
+  CalculatedStep step(a, s);
+  const Peak x = step.peak(), y = find_peak(computed.trace);
+  BOOST_TEST(time_of(step.trace(), x) == time_of(computed.trace, y), what);
+  BOOST_TEST((x.by_purpose == y.by_purpose && x.largest_by_purpose == y.largest_by_purpose), what);
+  BOOST_REQUIRE(x.largest.size() == y.largest.size());
+  for (std::size_t i = 0; i < x.largest.size(); ++i)
+    BOOST_TEST(step.trace().name_of(step.trace().storages[x.largest[i]]) ==
+                   computed.trace.name_of(computed.trace.storages[y.largest[i]]),
+               what);
+  s.repeats_layers = s.copies_step = true;
   check_replays(a, s, computed.trace, what);
 }
 
