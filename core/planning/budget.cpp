@@ -66,11 +66,14 @@ Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, p
   return b;
 }
 
-/// Replaces an estimate by its upper bounds, and says by how much they exceed it.
-static void be_safe(MemoryReport& r) {
+/// Replaces an estimate by its upper bounds, and says by how much they exceed it in the memory that is
+/// judged: that of the device, without what is in host memory.
+static void be_safe(MemoryReport& r, Tier tier) {
   if (r.claim != Claim::kApproximation) return;
-  const std::uint64_t before = r.total_bytes();
-  const std::uint64_t margin = raise_to_upper_bounds(r);
+  const auto bytes = [&] { return tier == Tier::kHost ? r.total_bytes() : r.tier_bytes(tier); };
+  const std::uint64_t before = bytes();
+  raise_to_upper_bounds(r);
+  const std::uint64_t margin = bytes() - before;
   r.notes.insert(r.notes.begin(),
                  margin == 0 ? "--safe changes nothing: this estimator states no margin."
                              : fmt::format("Upper bounds (--safe): the estimate is {}, and its margin {}.",
@@ -78,7 +81,7 @@ static void be_safe(MemoryReport& r) {
 }
 
 Estimate judge(MemoryReport r, const Budgets& b) {
-  if (b.safe) be_safe(r);
+  if (b.safe) be_safe(r, b.tier);
   Estimate e;
   e.report = std::move(r);
   e.total_bytes = e.report.total_bytes();

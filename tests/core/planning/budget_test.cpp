@@ -128,6 +128,12 @@ BOOST_AUTO_TEST_CASE(a_safe_plan_is_judged_by_upper_bounds) {
   BOOST_TEST(!e.fits);
   BOOST_TEST(e.compute_bytes == 110u);
   BOOST_TEST(e.report.notes.front() == "Upper bounds (--safe): the estimate is 100 B, and its margin 10 B.");
+  // Host memory is another tier.
+  MemoryReport offloaded = report_of(100, 50, 0);
+  offloaded.claim = Claim::kApproximation;
+  offloaded.entries = r.entries;
+  BOOST_TEST(planning::judge(offloaded, b).report.notes.front() ==
+             "Upper bounds (--safe): the estimate is 100 B, and its margin 10 B.");
   r.entries[0].hi = 100;
   BOOST_TEST(planning::judge(r, b).fits);
   BOOST_TEST(planning::judge(r, b).report.notes.front() ==
