@@ -173,14 +173,17 @@ void set_ranks(const model::Architecture& a, const RunSpec& r, const Options& o,
            "its FSDP is not replayed, the distributed optimizer is", "set parallel.zero to 1");
   s.megatron.distributed_optimizer = p.zero == 1;
   if (p.zero == 1) s.megatron.optimizer_ranks = p.data * p.context;
-  notes.push_back(p.zero == 1
-                      ? "Distributed optimizer: main weights and moments are divided over " +
-                            std::to_string(p.data * p.context) + " ranks (data and context)" +
-                            (p.expert > 1 ? ", those of experts over " +
-                                                std::to_string(p.data * p.context / p.expert) + "."
-                                          : std::string("."))
-                      : std::string("Without the distributed optimizer each rank has all main weights and "
-                                    "moments."));
+  notes.push_back(
+      p.zero == 1 && p.data * p.context == 1
+          ? std::string("Distributed optimizer: nothing is divided, because there is one data and "
+                        "context rank, which has all main weights and moments of its part.")
+      : p.zero == 1 ? "Distributed optimizer: main weights and moments are divided over " +
+                          std::to_string(p.data * p.context) + " ranks (data and context)" +
+                          (p.expert > 1 ? ", those of experts over " +
+                                              std::to_string(p.data * p.context / p.expert) + "."
+                                        : std::string("."))
+                    : std::string("Without the distributed optimizer each rank has all main weights and "
+                                  "moments."));
 }
 
 void set_loss(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {

@@ -196,4 +196,17 @@ BOOST_AUTO_TEST_CASE(litgpt_shards_full_training_by_flat_parameters) {
   BOOST_TEST(moments(mixed) < 2u * 4 * parameters / 8 + (1u << 20));
 }
 
+BOOST_AUTO_TEST_CASE(a_distributed_optimizer_of_one_rank_divides_nothing) {
+  RunSpec r = mixed_precision();
+  r.grad = DType::kF32, r.moment = DType::kF32;
+  r.memory.cross_entropy = CrossEntropy::kInPlace;
+  r.parallel.zero = 1;
+  const auto notes = [&](std::uint32_t data) {
+    r.parallel.data = data;
+    return estimate(r, {{"framework", "megatron"}});
+  };
+  BOOST_TEST(has_note(notes(1), "nothing is divided, because there is one data and context rank"));
+  BOOST_TEST(has_note(notes(2), "main weights and moments are divided over 2 ranks (data and context)."));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
