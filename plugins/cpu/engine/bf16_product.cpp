@@ -1,7 +1,8 @@
-// Two ways to divide a product: each core packs the operands that it reads (AMX), or, for each block of rows,
-// of columns and of the inner dimension, all threads pack the operands, then multiply the packed block tile
-// by tile. Tiles are numbered column by column, so that the panels that a thread uses stay in its cache. See
-// bf16_product.hpp; layout of packed operands: kernels/bf16.hpp; rates: plugins/cpu/README.md.
+// Two ways to divide a product: each core packs the operands that it reads (with AMX, or if the product is
+// short), or, for each block of rows, of columns and of the inner dimension, all threads pack the operands,
+// then multiply the packed block tile by tile. Tiles are numbered column by column, so that the panels that a
+// thread uses stay in its cache. See bf16_product.hpp; layout of packed operands: kernels/bf16.hpp; rates:
+// plugins/cpu/README.md.
 #include "plugins/cpu/engine/bf16_product.hpp"
 
 #include <xmmintrin.h>
