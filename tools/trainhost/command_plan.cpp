@@ -25,12 +25,12 @@ namespace trainhost::cli {
 /// pages are mapped once, and large ones where the kernel has them.
 static void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kMost = 64 << 20, kGrowth = 16 << 20;
+  constexpr int kMost = 64 << 20, kGrowth = 32 << 20;
   mallopt(M_MMAP_THRESHOLD, kMost / 2);
   mallopt(M_TRIM_THRESHOLD, kMost);
   mallopt(M_TOP_PAD, kGrowth);
   // The heap grows by kGrowth here. volatile: the pair of calls is not optimized away.
-  void* volatile block = std::malloc(kGrowth / 16);
+  void* volatile block = std::malloc(kGrowth / 32);
   std::free(block);
   constexpr std::uintptr_t kLargePage = 2 << 20;
   const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) / kLargePage * kLargePage;
