@@ -43,7 +43,11 @@ runfile::RunConfig load_what_is_valid(const CommonArguments& a, const std::vecto
       const auto wrong =
           std::ranges::find_if(training, [&](const Override& o) { return same_place(o.where, e.where()); });
       if (wrong == training.end()) throw;
-      dropped.emplace_back(*wrong, e.what());
+      // The comment begins with the key of the file, which the message repeats.
+      std::string_view why = e.what();
+      if (const std::string key = wrong->option + " means "; why.starts_with(key))
+        why.remove_prefix(key.size());
+      dropped.emplace_back(*wrong, why);
       training.erase(wrong);
     }
   }
