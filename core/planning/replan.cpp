@@ -74,7 +74,8 @@ bool Replanner::has_states_of_base(const runfile::RunConfig& c) const {
   run.micro_batch = base.micro_batch, run.seq_len = base.seq_len, run.accumulate = base.accumulate;
   run.recompute = base.recompute, run.recompute_layers = base.recompute_layers;
   run.memory.recompute_every = base.memory.recompute_every;
-  return run == base && c.model == base_.config.model;
+  // The device of a plan is among the options where it decides the states (products in 8 bits).
+  return run == base && c.model == base_.config.model && c.plugin_options == base_.config.plugin_options;
 }
 
 /// The plan of a trainer that chooses a mode: it places the run to choose, and keeps the placement of its

@@ -95,6 +95,10 @@ struct Ranks {
   std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged
 };
 
+std::uint64_t allocated_of(const Estimate& e) {
+  return e.compute_bytes - std::min(e.compute_bytes, e.report.component_bytes(Component::kFragmentation));
+}
+
 /// Where to begin in a falling series: most series halve the size of the activations, again and again, and
 /// more data ranks halve the states that ZeRO shards. Saves plans where it is right, and nothing else depends
 /// on it.
@@ -103,6 +107,7 @@ struct FirstGuess {
   std::uint64_t gaps = 0;                            // of the allocator, which become smaller too
   bool counts_missing = false;
   std::uint64_t gradients = 0, weights = 0;  // of `states`
+  std::uint64_t allocated = 0;               // on the device, without gaps; 0: not known
   bool alike_on_devices = false;             // the device decides no setting of the run
 
   /// Bytes of the states that ZeRO stage `zero` does not shard. 1 shards the optimizer state with the master
@@ -123,7 +128,7 @@ struct FirstGuess {
   }
   /// Bytes without which the run fits no device: what it allocates, less a sixteenth, because some temporary
   /// tensors of kernels depend on the device.
-  std::uint64_t least() const { return counts_missing && alike_on_devices ? (states + others) / 16 * 15 : 0; }
+  std::uint64_t least() const { return counts_missing && alike_on_devices ? allocated / 16 * 15 : 0; }
   /// The same for the run with the prefix, which has recomputation and perhaps more ranks. `planned`: its
   /// bytes, if it was planned; otherwise its states exceed the budget.
   FirstGuess with_prefix(const std::optional<Estimate>& planned, const Ranks& ranks) const {
@@ -131,6 +136,7 @@ struct FirstGuess {
     const std::uint64_t parts = std::uint64_t{ranks.tensor} * ranks.pipeline;
     g.states /= parts, g.gradients /= parts, g.weights /= parts, g.gaps = 0;
     g.others = planned && planned->compute_bytes > g.states ? planned->compute_bytes - g.states : 0;
+    g.allocated = planned ? allocated_of(*planned) : 0;
     g.counts_missing = counts_missing && parts == 1;
     return g;
   }
@@ -421,8 +427,11 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const std::uint64_t gaps = report.component_bytes(Component::kFragmentation);
   FirstGuess guess{states, all - std::min(all, states + gaps), v.budget_bytes, gaps, !c.framework.empty(),
                    report.component_bytes(Component::kGradients), report.component_bytes(Component::kWeights),
-                   // fp16 is the default on devices without bf16.
-                   c.precision != "fp16" || c.given.count("train.precision") != 0};
+                   allocated_of(v.estimates.front()),
+                   // fp16 is the default on devices without bf16, and the device decides whether products in
+                   // 8 bits have transposed copies.
+                   (c.precision != "fp16" || c.given.count("train.precision") != 0) &&
+                       c.given.count("plan.fp8_recipe") == 0};
   std::size_t more_fit = 0;
   std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan, guess, more_fit);
   // Changes that need another backend do not count: a user who selected one wants an answer for it.
