@@ -131,8 +131,8 @@ inline std::uint32_t query_block(const TrainerTraits& p) {
 inline std::uint64_t packed_tile_floats(const TrainerTraits& p, std::uint64_t head_dim) {
   return ((p.attention_tile_k + kWidestPanel) * (head_dim + kWidestPanel) + 15) / 16 * 16;
 }
-/// Large products: which block of the right operand a thread has packed (16 floats, one cache line), that
-/// block, and a group of rows of the left operand. engine/large_product.cpp divides it.
+/// Large products: number of the packed block and of claimed tasks (16 floats, one cache line), that block of
+/// the right operand, and a group of rows of the left operand. engine/large_product.cpp divides it.
 inline constexpr std::uint64_t kLargeWork = 16 + kLargePanels + kLargeStrips;
 /// What a product needs of one thread's part: the maximum, because one product runs at a time.
 inline constexpr std::uint64_t kThreadProductWork = std::max(kProductWork, kLargeWork);
