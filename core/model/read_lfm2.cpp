@@ -50,6 +50,7 @@ std::uint32_t read_width(ConfigFields& f) {
   f.mark_as_read("intermediate_size");
   if (!f.flag({"block_auto_adjust_ff_dim"}, true)) return stated;
   const double scaled = std::floor(factor * std::floor(2.0 * stated / 3));
+  if (scaled < 1) f.fail("block_ffn_dim_multiplier", "gives a width of less than one");
   if (scaled > INT32_MAX / 2 || step > INT32_MAX / 2)
     f.fail("block_ffn_dim_multiplier", "gives a width that is too large");
   return static_cast<std::uint32_t>((static_cast<std::uint64_t>(scaled) + step - 1) / step * step);

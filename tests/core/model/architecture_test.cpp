@@ -346,6 +346,8 @@ BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
              "mamba_n_heads = 3 does not divide mamba_expand * hidden_size = 16");
   BOOST_TEST(rejected(config("gemma4_text", R"(, "num_kv_shared_layers": 6)")) ==
              "num_kv_shared_layers = 6: expected less than num_hidden_layers = 6");
+  BOOST_TEST(rejected(config("lfm2", R"(, "block_ffn_dim_multiplier": 1e-9)")) ==
+             "block_ffn_dim_multiplier gives a width of less than one");
   BOOST_TEST(rejected(R"({"model_type": "mistral3"})") == "text_config is missing");
   BOOST_TEST(rejected(R"({"model_type": "mistral3", "text_config": {"model_type": "mistral5"}})") ==
              "text_config.model_type = \"mistral5\": expected mistral, ministral3 or mistral4");

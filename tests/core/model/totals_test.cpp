@@ -225,6 +225,14 @@ BOOST_AUTO_TEST_CASE(every_known_family_has_a_preset_or_is_trainable) {
   for (std::string_view family : model::known_families()) BOOST_TEST(seen.contains(family), family);
 }
 
+BOOST_AUTO_TEST_CASE(the_readmes_state_the_number_of_known_families) {
+  const std::string number = std::to_string(model::known_families().size()) + " families";
+  for (const char* name : {"README.md", "plugins/README.md"}) {
+    const std::string text = test::read_file(fs::path(TRAINHOST_SOURCE_DIR) / name);
+    BOOST_TEST(text.find(number) != std::string::npos, name << " does not say " << number);
+  }
+}
+
 // The configs of LFM2 1.2B and Kimi Linear 48B on the Hub have other names than their classes.
 BOOST_AUTO_TEST_CASE(configs_of_the_hub_of_lfm2_and_kimi_linear_are_read_without_notes) {
   const auto total = [](const std::string& config) {
