@@ -106,8 +106,8 @@ std::vector<std::vector<std::string>> differing_settings(const RunRecords& runs)
     }
   std::vector<std::vector<std::string>> out;
   for (const auto& [key, values] : all)
-    if (key != "output.dir" &&
-        std::any_of(values.begin(), values.end(), [&](const auto& v) { return v != values[0]; })) {
+    if (key != "output.dir" && std::any_of(values.begin(), values.end(),
+                                           [&first = values[0]](const auto& v) { return v != first; })) {
       out.push_back({escaped(key, 80)});
       for (const std::string& v : values) out.back().push_back(escaped(v, 200));
     }
