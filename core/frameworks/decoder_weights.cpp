@@ -98,7 +98,7 @@ void Decoder::add_buffers_of_unsloth() {
         largest = std::max(largest, static_cast<std::int64_t>(each->quantized->shape.count()));
   if (largest) buffer({largest}, computed_type(), "dequantized weight");
   if (!s_.unsloth.offloads) return;
-  // Two buffers take turns, so that a copy runs beside the computation (double buffering).
+  // Two buffers are used alternately, so that a copy overlaps the computation (double buffering).
   for (int i = 0; i < 2; ++i) {
     staged_input_ = t_.new_storage({batch_, sequence_, hidden_}, s_.weights, Purpose::kBuffers, "",
                                    "layer input, copied from host memory");

@@ -21,8 +21,9 @@
 
 namespace trainhost::cli {
 
-/// A plan frees and allocates lists of some MiB for each change that it tries. Kept by the process, their
-/// pages are mapped once, and large ones where the kernel has them.
+/// A plan frees and allocates lists of some MiB for each change that it tries. The process keeps freed
+/// memory, so that its pages are mapped once, and asks for large pages. Without either the plan is only
+/// slower.
 static void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kMost = 64 << 20, kGrowth = 32 << 20;
