@@ -76,7 +76,6 @@ void check(const model::Architecture& a, StepSettings s, const std::string& what
     BOOST_TEST(step.trace().name_of(step.trace().storages[x.largest[i]]) ==
                    computed.trace.name_of(computed.trace.storages[y.largest[i]]),
                what);
-  s.repeats_layers = s.copies_step = true;
   check_replays(a, s, computed.trace, what);
 }
 
@@ -219,6 +218,24 @@ BOOST_AUTO_TEST_CASE(passes_of_megatron) {
         }
   s.stage.stages = 2, s.megatron.virtual_stages = 2, s.accumulate = 4;
   check(llama(16), s, "virtual stages", false);
+}
+
+// The input of the last layer stays on the device and those of the others do not: these layers are all
+// calculated.
+BOOST_AUTO_TEST_CASE(layers_with_the_functions_of_unsloth) {
+  StepSettings s = settings_of(ModelSource::kTransformers);
+  s.lora_rank = 8, s.unsloth.on = true;
+  for (const std::uint32_t targets : {127u, std::uint32_t{kLoraQ | kLoraK | kLoraV | kLoraDown}})
+    for (const bool nf4 : {false, true})
+      for (const bool ddp : {false, true})
+        for (const bool small : {false, true})
+          for (const int checkpoints : {0, 1, 2}) {
+            s.lora_targets = targets, s.nf4 = nf4, s.ddp.on = ddp, s.unsloth.small_device = small;
+            s.checkpoint = s.reentrant = checkpoints > 0, s.unsloth.offloads = checkpoints == 2;
+            check(llama(11), s,
+                  std::to_string(targets) + " targets, checkpoints " + std::to_string(checkpoints),
+                  checkpoints != 2);
+          }
 }
 
 // One script is played for each number of ranks; ranks that divide all parameters share the passes.
