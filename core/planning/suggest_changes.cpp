@@ -95,10 +95,6 @@ struct Ranks {
   std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged
 };
 
-std::uint64_t allocated_of(const Estimate& e) {
-  return e.compute_bytes - std::min(e.compute_bytes, e.report.component_bytes(Component::kFragmentation));
-}
-
 /// Where to begin in a falling series: most series halve the size of the activations, again and again, and
 /// more data ranks halve the states that ZeRO shards. Saves plans where it is right, and nothing else depends
 /// on it.
@@ -107,7 +103,7 @@ struct FirstGuess {
   std::uint64_t gaps = 0;                            // of the allocator, which become smaller too
   bool counts_missing = false;
   std::uint64_t gradients = 0, weights = 0;  // of `states`
-  std::uint64_t allocated = 0;               // on the device, without gaps; 0: not known
+  std::uint64_t needed = 0;                  // on a device at least, so without gaps
   bool alike_on_devices = false;             // the device decides no setting of the run
 
   /// Bytes of the states that ZeRO stage `zero` does not shard. 1 shards the optimizer state with the master
@@ -126,9 +122,9 @@ struct FirstGuess {
     const std::uint64_t all = states + others + gaps;
     return counts_missing && all > budget ? all - budget : 0;
   }
-  /// Bytes without which the run fits no device: what it allocates, less a sixteenth, because some temporary
+  /// Bytes without which the run fits no device: what it needs here, less a sixteenth, because some temporary
   /// tensors of kernels depend on the device.
-  std::uint64_t least() const { return counts_missing && alike_on_devices ? allocated / 16 * 15 : 0; }
+  std::uint64_t least() const { return counts_missing && alike_on_devices ? needed / 16 * 15 : 0; }
   /// The same for the run with the prefix, which has recomputation and perhaps more ranks. `planned`: its
   /// bytes, if it was planned; otherwise its states exceed the budget.
   FirstGuess with_prefix(const std::optional<Estimate>& planned, const Ranks& ranks) const {
@@ -136,7 +132,8 @@ struct FirstGuess {
     const std::uint64_t parts = std::uint64_t{ranks.tensor} * ranks.pipeline;
     g.states /= parts, g.gradients /= parts, g.weights /= parts, g.gaps = 0;
     g.others = planned && planned->compute_bytes > g.states ? planned->compute_bytes - g.states : 0;
-    g.allocated = planned ? allocated_of(*planned) : 0;
+    // Of a plan that does not fit, what it allocates.
+    g.needed = planned ? planned->compute_bytes : g.states;
     g.counts_missing = counts_missing && parts == 1;
     return g;
   }
@@ -427,7 +424,7 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const std::uint64_t gaps = report.component_bytes(Component::kFragmentation);
   FirstGuess guess{states, all - std::min(all, states + gaps), v.budget_bytes, gaps, !c.framework.empty(),
                    report.component_bytes(Component::kGradients), report.component_bytes(Component::kWeights),
-                   allocated_of(v.estimates.front()),
+                   all - std::min(all, gaps),
                    // fp16 is the default on devices without bf16, and the device decides whether products in
                    // 8 bits have transposed copies.
                    (c.precision != "fp16" || c.given.count("train.precision") != 0) &&
