@@ -65,8 +65,8 @@ std::uint64_t pack_in_lowest_gap(std::span<const PackItem> items, const Order& o
 }
 
 /// First fit in order of time, as an allocator: items whose lifetime has ended free their bytes; an item that
-/// becomes live gets the lowest gap that it fits in, larger items first. n log n. Suits chains of overlapping
-/// items, which a skyline stacks without limit: a deeper model repeats the same gaps.
+/// becomes live gets the lowest gap that it fits in, larger items first. O(items * gaps), and gaps are few.
+/// Suits chains of overlapping items, which a skyline stacks without limit: a deeper model repeats the gaps.
 std::uint64_t pack_first_fit_by_time(std::span<const PackItem> items, std::uint32_t times, Offsets& offset) {
   Order all(items.size());
   std::iota(all.begin(), all.end(), 0u);
