@@ -58,18 +58,18 @@ void set_unsloth(const model::Architecture& a, const RunSpec& r, frameworks::Ste
   else
     note +=
         "the inputs of the layers stay on the device (its checkpoints are \"unsloth\" by default, which move "
-        "them "
-        "to host memory: plan.offload_activations)";
+        "them to host memory: plan.offload_activations)";
   const std::uint32_t attention = frameworks::kLoraQ | frameworks::kLoraK | frameworks::kLoraV,
                       mlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
   const auto all = [&](std::uint32_t targets) { return (r.lora_targets & targets) == targets; };
   if (!all(attention) || !all(mlp))
     note +=
         "; its functions need adapters on q, k and v, and on gate, up and down: other matrices are computed "
-        "by "
-        "peft (lora.targets)";
-  notes.push_back(note +
-                  ". Attention is that of xformers, which copies keys and values for each query head.");
+        "by peft (lora.targets)";
+  const model::Attention& heads = a.layers.front().layer.attention;
+  notes.push_back(
+      note + ". Attention is that of xformers" +
+      (heads.kv_heads < heads.heads ? ", which copies keys and values for each query head." : "."));
 }
 
 }  // namespace trainhost::pytorch

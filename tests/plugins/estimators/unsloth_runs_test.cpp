@@ -178,6 +178,13 @@ BOOST_AUTO_TEST_CASE(logits_of_few_rows_are_computed_in_tiles_on_small_devices) 
   BOOST_TEST(logits(24) < tile + (64u << 20));
 }
 
+BOOST_AUTO_TEST_CASE(copies_of_keys_are_noted_where_heads_share_them) {
+  ModelSpec m = llama_8b();
+  BOOST_TEST(has_note(estimate(qlora(2048), kUnsloth, m), "xformers, which copies keys and values"));
+  m.kv_heads = m.heads;
+  BOOST_TEST(has_note(estimate(qlora(2048), kUnsloth, m), "Attention is that of xformers."));
+}
+
 BOOST_AUTO_TEST_CASE(other_runs_of_unsloth_are_refused_with_the_reason) {
   RunSpec r = qlora(2048);
   check_refused(r, kUnsloth, "the family 'phi3' with Unsloth", *model::find_planned_preset("phi-4"));
