@@ -258,6 +258,7 @@ class ZeroPlayer {
 /// Where the update of the only step of a script begins.
 static TraceMark begin_of_update(const RecordedScript& s) {
   const auto phase = std::ranges::find(s.trace.phases, kUpdate, &TracePhase::phase);
+  assert(phase != s.trace.phases.end());
   // Storages are numbered from the start of the step, as in RecordedScript::kept.
   return {s.begin.storages, phase->event, static_cast<std::size_t>(phase - s.trace.phases.begin())};
 }

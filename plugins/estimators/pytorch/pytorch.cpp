@@ -144,6 +144,11 @@ void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
                                " has models of its own",
                            "leave it out");
   o.reentrant = given.flag("checkpoint_reentrant", false);
+  if (o.name == "unsloth" && !*o.reentrant)
+    throw abi::StatusError(TH_E_ARG,
+                           "plan.checkpoint_reentrant = false: the checkpoints of Unsloth are reentrant, "
+                           "whatever its arguments say",
+                           "leave it out");
 }
 
 /// text: names separated by commas, each of which switches a kernel on.

@@ -185,6 +185,16 @@ BOOST_AUTO_TEST_CASE(copies_of_keys_are_noted_where_heads_share_them) {
   BOOST_TEST(has_note(estimate(qlora(2048), kUnsloth, m), "Attention is that of xformers."));
 }
 
+BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_reentrant) {
+  const auto peak = [](const Options& o) { return estimate(qlora(2048), o).total_bytes(); };
+  const Options same = {{"framework", "unsloth"}, {"checkpoint_reentrant", "true"}},
+                other = {{"framework", "unsloth"}, {"checkpoint_reentrant", "false"}};
+  BOOST_TEST(peak(kUnsloth) == peak(same));
+  BOOST_CHECK_EXCEPTION(peak(other), plugin::PluginError, [](const plugin::PluginError& e) {
+    return std::string(e.what()).find("the checkpoints of Unsloth are reentrant") != std::string::npos;
+  });
+}
+
 BOOST_AUTO_TEST_CASE(other_runs_of_unsloth_are_refused_with_the_reason) {
   RunSpec r = qlora(2048);
   check_refused(r, kUnsloth, "the family 'phi3' with Unsloth", *model::find_planned_preset("phi-4"));
