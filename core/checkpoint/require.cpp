@@ -34,8 +34,7 @@ std::string message(const std::string& source, const std::vector<Difference>& di
     if (k.lines.size() > kMaxListed)
       list += fmt::format("\n  ... and {} more {}", k.lines.size() - kMaxListed, k.kind);
   }
-  return fmt::format("{} does not match the model: {} (safetensors rule 19){}", escaped(source, 4096), counts,
-                     list);
+  return fmt::format("{} does not match the model: {}{}", escaped(source, 4096), counts, list);
 }
 
 /// Old LLaMA checkpoints store the rotary frequencies, which are computed from the config.
@@ -99,11 +98,12 @@ void WeightSource::require(const std::vector<TensorInfo>& wanted, bool tied) {
   }
   if (missing.empty() && extra.empty() && shape.empty() && dtype.empty()) return;
   std::string hint = hint_for(missing, extra);
-  throw usage_error(message(source_.string(), {{"missing", std::move(missing)},
-                                               {"not part of the model", {extra.begin(), extra.end()}},
-                                               {"with a different shape", std::move(shape)},
-                                               {"with a type that cannot be loaded", std::move(dtype)}}),
-                    hint);
+  throw RejectedFile(19,
+                     message(source_.string(), {{"missing", std::move(missing)},
+                                                {"not part of the model", {extra.begin(), extra.end()}},
+                                                {"with a different shape", std::move(shape)},
+                                                {"with a type that cannot be loaded", std::move(dtype)}}),
+                     hint);
 }
 
 }  // namespace trainhost::checkpoint

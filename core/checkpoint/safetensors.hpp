@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -24,7 +25,14 @@ struct TensorEntry {
   std::uint64_t elements() const;
 };
 
-/// One open file. Throws Error(kUsage) with the file, the violated rule, and the byte or tensor.
+/// A file that violates one of the 25 rules. The message states what is wrong, and not the rule's number.
+struct RejectedFile : Error {
+  RejectedFile(int violated, std::string message, std::string hint)
+      : Error(Exit::kUsage, std::move(message), std::move(hint)), rule(violated) {}
+  int rule;
+};
+
+/// One open file. Throws RejectedFile with the file, and the byte or tensor.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& file);

@@ -275,9 +275,8 @@ class HeaderReader {
 /// A violated rule is the user's problem (exit code 2): the file is wrong, not the program.
 void reject_file(const std::string& file, int rule, std::optional<std::uint64_t> byte,
                  const std::string& what, const std::string& hint) {
-  std::string position = byte ? fmt::format(", byte {}", *byte) : "";
-  throw usage_error(fmt::format("{}: {} (safetensors rule {}{})", escaped(file, 4096), what, rule, position),
-                    hint);
+  const std::string position = byte ? fmt::format(" (byte {})", *byte) : "";
+  throw RejectedFile(rule, fmt::format("{}: {}{}", escaped(file, 4096), what, position), hint);
 }
 
 std::uint64_t TensorEntry::elements() const {

@@ -23,13 +23,13 @@ struct Header {
 };
 
 /// `text`: the N bytes after the length; `data_bytes`: number of bytes after them; `file`: name in messages.
-/// begin and end of the entries count from the start of the file. Throws Error(kUsage) with rule and byte.
+/// begin and end of the entries count from the start of the file. Throws RejectedFile with the byte.
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& file);
 
 /// Bytes of `count` elements of `bits` bits; nullopt if they do not fill whole bytes. Throws on overflow.
 std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits);
 
-/// usage_error "FILE: WHAT (safetensors rule R, byte B)".
+/// RejectedFile "FILE: WHAT (byte B)".
 [[noreturn]] void reject_file(const std::string& file, int rule, std::optional<std::uint64_t> byte,
                               const std::string& what, const std::string& hint = {});
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
+#include "core/checkpoint/safetensors.hpp"
 #include "core/model/tensors.hpp"
 #include "tests/support/files.hpp"
 
@@ -69,11 +70,15 @@ inline std::string entry(const std::string& name, const std::string& dtype, cons
          "}";
 }
 
-/// The message of the trainhost::Error that f throws, "" if it throws none. Any other exception fails the
-/// test.
+/// The message of the trainhost::Error that f throws, "" if it throws none; " [rule N]" follows where a file
+/// violates a rule, whose number the message itself must not have. Any other exception fails the test.
 inline std::string message_of(const std::function<void()>& f, Exit code = Exit::kUsage) {
   try {
     f();
+  } catch (const checkpoint::RejectedFile& e) {
+    BOOST_TEST(static_cast<int>(e.code()) == static_cast<int>(code), "exit code of: " << e.what());
+    BOOST_TEST(e.full().find("rule") == std::string::npos, e.full());
+    return e.full() + " [rule " + std::to_string(e.rule) + "]";
   } catch (const Error& e) {
     BOOST_TEST(static_cast<int>(e.code()) == static_cast<int>(code), "exit code of: " << e.what());
     return e.full();

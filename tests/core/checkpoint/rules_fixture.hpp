@@ -1,4 +1,4 @@
-// Writes files that violate one rule each, and checks that the error names the rule, the file and the byte.
+// Writes files that violate one rule each, and checks that the error has the rule, the file and the byte.
 #pragma once
 #include <algorithm>
 
@@ -28,8 +28,7 @@ struct Rules {
     std::string m = error(bytes);
     std::string shown = bytes.size() < 300 ? bytes.substr(std::min<std::size_t>(8, bytes.size())) : "(long)";
     std::string named = "rule " + std::to_string(rule);
-    BOOST_TEST((says(m, named + ",") || (token.empty() && says(m, named + ")"))),
-               named << ": " << shown << " gave: " << m);
+    BOOST_TEST(says(m, " [" + named + "]"), named << ": " << shown << " gave: " << m);
     BOOST_TEST(says(m, file.string()), m);
     if (token.empty()) return;
     auto at = m.rfind("byte ");
