@@ -257,7 +257,10 @@ void RankBreakdown<Sink>::linear_state(const Segment& g) {
   add(
       {Tier::kDevice, Component::kKvCache, Claim::kExact, kGenerate,
        (state * 4 + inputs * s.cut.size) * r.micro_batch * g.count},
-      [] { return std::string("layers[].state of linear attention"); },
+      [&] {
+        return std::string(a.key_dim ? "layers[].state of linear attention"
+                                     : "layers[].inputs of the short convolution");
+      },
       [&] {
         return text(g.count) + " layers * " + text(r.micro_batch) + " sequences * (" + text(state) +
                " * 4 B + " + text(w.convolution()) + " * " + text(a.kernel) + " tokens * " +

@@ -44,7 +44,7 @@ void validate_dimensions(const model::Architecture& a) {
     const model::LinearAttention& n = run.layer.linear;
     for (std::uint64_t v :
          {n.key_heads, n.value_heads, n.key_dim, n.value_dim, n.kernel, n.chunk, n.gate_rank})
-      small("a dimension of linear attention", v);
+      small(n.key_dim ? "a dimension of linear attention" : "a dimension of the short convolution", v);
     small("the width of the experts' input", run.layer.experts.latent);
     small("the width of a per-layer embedding", run.layer.per_layer_width);
     small("an MLP's width",
@@ -62,7 +62,8 @@ void tensor(const model::Architecture& a, const RunSpec& r) {
     // With fewer KV heads than ranks each head is on several ranks. MLA has no KV heads to split: its cache
     // is on every rank.
     if (!l.attention.latent) divides("parallel.tensor", tp, l.attention.kv_heads, "key-value heads", true);
-    divides("parallel.tensor", tp, l.linear.value_heads, "heads of linear attention");
+    divides("parallel.tensor", tp, l.linear.value_heads,
+            l.linear.key_dim ? "heads of linear attention" : "channels of the short convolution");
     divides("parallel.tensor", tp, l.linear.key_heads, "key heads of linear attention", true);
     divides("parallel.tensor", tp, l.mlp.width, "columns of the MLP");
     divides(r.parallel.expert_tensor != 0 ? "plan.expert_tensor" : "parallel.tensor",
