@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
+#include "core/base/json_remedy.hpp"
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/records/csv_records.hpp"
@@ -37,7 +39,9 @@ class JsonRecords final : public RecordReader {
       where.line += static_cast<std::uint32_t>(line_ - 1);
       // An element may begin in the middle of a line, so the column of its first line is unknown.
       if (is_array_ && where.line == line_) where.column = 0;
-      throw RecordError(e.what(), "", where);
+      // The file ends in the middle of its last record.
+      const bool truncated = text_.peek() == TextStream::kEnd && is_truncated_json(record_, e);
+      throw RecordError(e.what(), truncated ? "the file is truncated: copy it again" : "", where);
     }
     return true;
   }
@@ -150,6 +154,22 @@ std::string further_lines(const BrokenRecords& kind) {
   return more ? text + " and " + format_count(more) + " more" : text;
 }
 
+/// Throws for the broken records of a file, a single one like any other mistake: in one line, with its
+/// position in front. `at_end`: there are no others.
+[[noreturn]] void refuse_broken(const RecordCounts& counts, const std::optional<RecordError>& first,
+                                bool at_end) {
+  constexpr const char* kSkip = ": --set data.on_error=skip, or --on-error skip of `trainhost eval`";
+  if (!at_end)
+    throw usage_error("at least " + counts.message(), std::string("correct them, or leave them out") + kSkip);
+  if (counts.broken > 1)
+    throw usage_error(counts.message(), std::string("correct them, or leave them out") + kSkip);
+  throw usage_error(
+      first->what(),
+      (first->hint().empty() ? "correct it, or leave it out" : first->hint() + "; or leave the record out") +
+          kSkip,
+      first->where());
+}
+
 }  // namespace
 
 bool has_records(const std::string& file_name) {
@@ -179,6 +199,7 @@ std::string RecordCounts::message() const {
 void read_objects(RecordReader& reader, OnError on_error, RecordCounts& counts, const ParseObject& parse,
                   const std::function<void(const Where&)>& take) {
   const bool stops = on_error == OnError::kStop;
+  std::optional<RecordError> first;
   bool at_end = false;
   for (std::uint64_t after_error = 0; after_error < kSearchedAfterError;) {
     const bool searching = stops && counts.broken > 0;
@@ -188,13 +209,11 @@ void read_objects(RecordReader& reader, OnError on_error, RecordCounts& counts, 
       if (!searching) take(reader.where());
       ++counts.read;
     } catch (const RecordError& e) {
+      if (!first) first.emplace(e.what(), e.hint(), e.where().file.empty() ? reader.where() : e.where());
       add_broken(counts, e, reader.where());
     }
   }
-  if (!stops || counts.broken == 0) return;
-  throw usage_error(
-      (at_end ? counts.message() : "at least " + counts.message()),
-      "correct them, or leave them out: --set data.on_error=skip, or --on-error skip of `trainhost eval`");
+  if (stops && counts.broken > 0) refuse_broken(counts, first, at_end);
 }
 
 void read_records(RecordReader& reader, const RecordKeys& keys, OnError on_error, RecordCounts& counts,

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "core/base/json_remedy.hpp"
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/runfile/model_fields.hpp"
@@ -11,20 +12,11 @@
 namespace trainhost::runfile {
 namespace {
 
-/// What a file that is not JSON is instead.
-std::string hint_for(const std::string& text, std::size_t error_at) {
-  if (error_at >= text.size()) return "the file is truncated: copy it again";
-  if (text.starts_with("version https://git-lfs")) return "the file is a Git LFS pointer: run 'git lfs pull'";
-  if (text.starts_with("<"))
-    return "the file is a web page: download the file itself, for example with `hf download`";
-  return "";
-}
-
 JsonValue parse_config(const std::string& json, const std::string& file) {
   try {
     return parse_json(json);
   } catch (const JsonError& e) {
-    throw usage_error(fmt::format("not valid JSON: {}", e.what()), hint_for(json, e.at),
+    throw usage_error(fmt::format("not valid JSON: {}", e.what()), json_remedy(json, e),
                       JsonPositions(json, file).where(e.at));
   }
 }

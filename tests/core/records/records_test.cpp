@@ -157,6 +157,18 @@ BOOST_AUTO_TEST_CASE(the_first_ten_broken_records_are_listed) {
   BOOST_TEST(skip.counts.first_broken.size() == 10u);
 }
 
+BOOST_AUTO_TEST_CASE(a_single_broken_record_is_one_line_with_its_position) {
+  const std::string skip = ": --set data.on_error=skip, or --on-error skip of `trainhost eval`";
+  BOOST_TEST(read("{\"text\": \"a\"}\n{\"text\": \"b").error ==
+             "f:2:10: unterminated string (the file is truncated: copy it again; or leave the record out" +
+                 skip + ")");
+  // Only the last record can be cut off.
+  BOOST_TEST(read("{\"text\": \"a\"\n{\"text\": \"b\"}\n").error ==
+             "f:1:13: expected ',' or '}', found the end of the text (correct it, or leave it out" + skip +
+                 ")");
+  BOOST_TEST(read("{\"text\": 1}").error.starts_with("f:1:10: 'text' is a number"));
+}
+
 BOOST_AUTO_TEST_CASE(broken_records_with_equal_messages_share_a_line) {
   std::string text;
   for (int i = 0; i < 1234; ++i) text += i == 2 ? "{\"txt\": 1}\n" : "{\"text\": 1}\n";

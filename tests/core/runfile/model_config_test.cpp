@@ -165,7 +165,8 @@ BOOST_AUTO_TEST_CASE(malformed_json_is_rejected_at_its_position) {
   BOOST_TEST(rejection("version https://git-lfs.github.com/spec/v1\n").ends_with("run 'git lfs pull')"));
   BOOST_TEST(rejection("{") == "config.json:1:2: not valid JSON: expected a string, found the end of the text (the file is truncated: copy it again)");
   BOOST_TEST(rejection("[1]") == "config.json:1:1: expected a JSON object with the model's fields");
-  BOOST_TEST(rejection("{\"a\": 1,}") == "config.json:1:9: not valid JSON: expected a string, found '}'");
+  BOOST_TEST(rejection("{\"a\": 1,}") == "config.json:1:9: not valid JSON: expected a string, found '}' (remove the comma before '}': JSON has "
+             "none behind the last value)");
   BOOST_TEST(rejection("{\n \"a\": 1\n \"b\": 2}") == "config.json:3:2: not valid JSON: expected ',' or '}', found '\"b'");
   BOOST_TEST(rejection("{\"a\": 01}") == "config.json:1:7: not valid JSON: malformed number");
   BOOST_TEST(rejection("{} x") == "config.json:1:4: not valid JSON: 'x' after the end of the value");
