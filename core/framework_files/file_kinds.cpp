@@ -50,7 +50,7 @@ File parse_argument(const std::string& argument) {
       if (argument.compare(0, colon, k.name) == 0) return {argument.substr(colon + 1), &k, {}};
   std::error_code ec;
   if (colon != argument.npos && colon > 1 && !fs::exists(argument, ec))
-    throw usage_error(fmt::format("--from: '{}' is no kind of file{}", escaped(argument.substr(0, colon), 60),
+    throw usage_error(fmt::format("'{}' is no kind of file{}", escaped(argument.substr(0, colon), 60),
                                   did_you_mean(argument.substr(0, colon), file_kinds())),
                       "kinds: " + names_of_kinds(), {"--from"});
   return {argument, nullptr, {}};
@@ -66,6 +66,27 @@ Syntax syntax_of(const std::string& path, const std::string& text) {
   return first != text.npos && text.compare(first, 2, "--") == 0 ? Syntax::kArguments : Syntax::kYaml;
 }
 
+/// Throws for a file that is empty or no text. yaml-cpp reads UTF-16 and UTF-32, whose zero bytes follow a
+/// byte order mark.
+void check_text(const std::string& text, const std::string& path) {
+  const std::string_view start(text);
+  const bool marked = start.starts_with("\xff\xfe") || start.starts_with("\xfe\xff") ||
+                      start.starts_with(std::string_view("\0\0\xfe\xff", 4));
+  if (text.find_first_not_of(" \t\r\n") == text.npos)
+    throw usage_error("the file is empty", "expected the configuration of a framework: " + names_of_kinds(),
+                      {path, 1, 1});
+  if (!marked && text.find('\0') != text.npos)
+    throw usage_error("this is a binary file",
+                      "expected the configuration of a framework as text: " + names_of_kinds(), {path, 1, 1});
+}
+
+bool is_json(const std::string& path, const std::string& text) {
+  const std::string extension = fs::path(path).extension().string();
+  if (extension == ".json") return true;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return extension != ".yaml" && extension != ".yml" && first != text.npos && text[first] == '{';
+}
+
 Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
   // All three give dotted keys, so that rules do not depend on the syntax.
   switch (syntax) {
@@ -78,6 +99,7 @@ Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
     case Syntax::kArguments:
       return read_arguments(text, path);
     case Syntax::kYaml:
+      if (is_json(path, text)) check_json(text, path);
       break;
   }
   return read_yaml(text, path);
@@ -350,6 +372,7 @@ const Kind& kind_of(void (*read)(const Entries&, Job&)) {
 File read_file(const std::string& argument) {
   File f = parse_argument(argument);
   const std::string text = runfile::read_configuration(f.path, f.path, kMaxFileBytes, "file", {"--from"});
+  check_text(text, f.path);
   const Syntax own = syntax_of(f.path, text);
   // Of a named kind, the row for the syntax of the file.
   if (f.kind)

@@ -84,12 +84,12 @@ bool choose(std::string_view choices, std::string_view word, std::string& ours) 
   return false;
 }
 
-/// "a=1|b=" as "a, b", for an error message.
-std::string listed(std::string_view choices) {
-  std::string out;
+/// "a" and "b" of "a=1|b=".
+std::vector<std::string> words_of(std::string_view choices) {
+  std::vector<std::string> out;
   while (!choices.empty()) {
     const std::size_t end = std::min(choices.find('|'), choices.size());
-    out += (out.empty() ? "" : ", ") + std::string(choices.substr(0, choices.find('=')));
+    out.emplace_back(choices.substr(0, choices.find('=')));
     choices.remove_prefix(std::min(end + 1, choices.size()));
   }
   return out;
@@ -182,7 +182,10 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
       // YAML has several words for true: True, yes, on.
       const bool flag = e.value.kind == Value::Kind::kBool;
       const std::string theirs = !flag ? text_of(e) : e.value.boolean ? "true" : "false";
-      if (!choose(r.argument, theirs, ours)) reject_value(e, "one of " + listed(r.argument));
+      if (!choose(r.argument, theirs, ours)) {
+        const std::vector<std::string> known = words_of(r.argument);
+        reject_value(e, fmt::format("one of {}{}", fmt::join(known, ", "), did_you_mean(theirs, known)));
+      }
       if (!ours.empty()) job.set(r.run_key, ours, e);
       break;
     }
@@ -253,6 +256,12 @@ void reject_value(const Entry& e, const std::string& expected) {
       e.value.where);
 }
 
+void reject_name(const Entry& e, const std::string& what, const std::vector<std::string>& known) {
+  throw usage_error(fmt::format("{} = {}: expected {}{}", escaped(e.shown(), 80), runfile::written(e.value),
+                                what, did_you_mean(text_of(e), known)),
+                    fmt::format("one of {}", fmt::join(known, ", ")), e.value.where);
+}
+
 std::string text_of(const Entry& e) {
   using Kind = Value::Kind;
   const Value& v = e.value;
@@ -319,6 +328,8 @@ void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& 
       // A null value sets nothing. "auto" counts as used: the key is understood, another file gives its
       // value.
       const bool left_open = is_auto(*rule, e.value) && matters(*rule);
+      if (left_open && *rule->run_key)
+        job.left_open.insert_or_assign(rule->run_key, Given{"auto", e.shown(), e.value.where});
       key.use = left_open ? KeyUse::kUsed : apply(*rule, e, job);
       if (key.use == KeyUse::kNotModelled) key.note = rule->argument;
       key.needs_more = key.use == KeyUse::kNotModelled && rule->use == Use::kNeedsMore;

@@ -74,6 +74,8 @@ class Job {
   std::string not_modelled;            // set by apply() of a rule: what plans do not know about its key
   bool needs_more = false;             // set with it: the run may need more memory than its plan
   std::vector<runfile::FileKey> keys;  // what became of each key of the files, in their order
+  /// Run-file keys that a file leaves to another one ("auto").
+  std::map<std::string, Given> left_open;
 
  private:
   std::map<std::string, Given> settings_;
@@ -86,6 +88,10 @@ bool flag_of(const runfile::Entry& e);
 /// "none" is the empty list for a value that is null.
 std::vector<std::string> texts_of(const runfile::Entry& e);
 [[noreturn]] void reject_value(const runfile::Entry& e, const std::string& expected);
+/// For a name that is none of `known`: names the nearest one, and lists all in the hint. what: "optimizer
+/// that can be planned".
+[[noreturn]] void reject_name(const runfile::Entry& e, const std::string& what,
+                              const std::vector<std::string>& known);
 
 /// What a key of a framework's file means.
 enum class Use {

@@ -105,8 +105,7 @@ void set_hugging_face_optimizer(Job& job, const Entry& from) {
     job.not_modelled = o.not_modelled;
     return;
   }
-  reject_value(from, "an optimizer that can be planned: " + fmt::format("{}", fmt::join(known, ", ")) +
-                         did_you_mean(name, known));
+  reject_name(from, "an optimizer that can be planned", known);
 }
 
 }  // namespace trainhost::framework_files

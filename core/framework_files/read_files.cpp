@@ -55,7 +55,9 @@ class Finish {
         number("parallel.context", 1) == 1 && !job_.find("plan.fp8_weights"))
       return job_.erase("parallel.zero");
     // Sharded memory per rank depends on the number of ranks: a guess would be wrong by its factor.
-    if (zero && zero->value != "0" && !job_.find("parallel.data"))
+    // A stage that there is none of is an error of the run file.
+    if (zero && (zero->value == "1" || zero->value == "2" || zero->value == "3") &&
+        !job_.find("parallel.data"))
       ask(fmt::format("{}: parallel.zero = {} shards over data-parallel ranks, but no file says "
                       "how many devices there are",
                       zero->key, zero->value),
@@ -127,6 +129,16 @@ class Finish {
   std::uint64_t number(const char* key, std::uint64_t otherwise) const {
     const Given* g = job_.find(key);
     return g ? count_of(*g) : otherwise;
+  }
+
+  /// Throws the error for a key that a file leaves to another one ("auto"), where none gives it.
+  void ask_left_open(const std::string& run_key, const std::string& example) const {
+    const auto open = job_.left_open.find(run_key);
+    if (open == job_.left_open.end()) return;
+    const Given& g = open->second;
+    ask(fmt::format("{} = \"auto\", and no other file gives its value", g.key),
+        fmt::format("give the file with the arguments of the Trainer too, or --set {}={}", run_key, example),
+        g.where);
   }
 
   /// Throws the error for a value that no file gives, with the options for further ones that none gives.
@@ -224,9 +236,11 @@ class Finish {
   /// DeepSpeed divides the global batch where the micro-batch is left open; any other file must give it.
   void micro_batch(const Given* global) {
     const std::uint64_t ranks = number("parallel.data", 0) * number("train.grad_accum", 1);
-    if (!global || ranks == 0 || count_of(*global) % ranks)
+    if (!global || ranks == 0 || count_of(*global) % ranks) {
+      ask_left_open("train.micro_batch", "1");
       ask("no file gives the number of sequences per micro-batch",
           "add it, for example --set train.micro_batch=1");
+    }
     job_.set_default("train.micro_batch", std::to_string(count_of(*global) / ranks), *global);
   }
 

@@ -66,6 +66,18 @@ void axolotl_nf4(Job& job, const Entry& e) {
   if (flag_of(e)) job.set("lora.base", "nf4", e), job.set("lora.double_quant", "true", e);
 }
 
+/// axolotl refuses to quantize weights that are trained.
+void axolotl_quantized_base(const Job& job, const Entries& entries) {
+  if (job.find("@adapter") || job.options.contains("lora.rank")) return;
+  for (const Entry& e : entries)
+    if ((e.key == "load_in_4bit" || e.key == "load_in_8bit") && flag_of(e))
+      throw usage_error(
+          fmt::format("{} = {} quantizes the base of adapters, but the file has no adapter", e.key,
+                      runfile::written(e.value)),
+          fmt::format("add adapter: {}, or remove {}", e.key == "load_in_4bit" ? "qlora" : "lora", e.key),
+          e.value.where);
+}
+
 /// All linear matrices beside those of lora_target_modules.
 void axolotl_all_linear(Job& job, const Entry& e) {
   if (!flag_of(e)) return;
@@ -387,6 +399,7 @@ void read_axolotl(const Entries& entries, Job& job) {
                fsdp_rules("fsdp_config."),
                training_arguments_without_effect()},
               entries, job);
+  axolotl_quantized_base(job, entries);
   axolotl_types(job);
   axolotl_offloaded_adapters(job);
   if (const Given* loss = job.find("@cut_loss"))

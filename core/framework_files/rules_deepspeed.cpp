@@ -48,15 +48,15 @@ void deepspeed_optimizer(Job& job, const Entry& e) {
                 {"adafactor", "adafactor", ""}};
   std::string name = text_of(e);
   std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
-  std::string known;
+  std::vector<std::string> known;
   for (const auto& n : kNames) {
-    known += std::string(known.empty() ? "" : ", ") + n.theirs;
+    known.emplace_back(n.theirs);
     if (name != n.theirs) continue;
     if (*n.ours) job.set("optimizer.name", n.ours, e);
     job.not_modelled = n.not_modelled;
     return;
   }
-  reject_value(e, "one of " + known);
+  reject_name(e, "an optimizer that can be planned", known);
 }
 
 /// DeepSpeed also accepts 1e9. Above 10^15 nothing changes.

@@ -38,6 +38,8 @@ void factory_targets(Job& job, const Entry& e) {
 
 void factory_stage(Job& job, const Entry& e) {
   const std::string stage = text_of(e);
+  static const std::vector<std::string> kStages{"pt", "sft", "rm", "ppo", "dpo", "kto"};
+  if (std::ranges::find(kStages, stage) == kStages.end()) reject_name(e, "a stage of LLaMA-Factory", kStages);
   if (stage != "pt" && stage != "sft") set_method(job, stage, e);
 }
 

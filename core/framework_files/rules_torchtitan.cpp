@@ -93,7 +93,7 @@ void torchtitan_model(Job& job) {
     set("intermediate_size", std::to_string(f.mlp));
     return;
   }
-  job.set_default(kModel, model, "model.name and model.flavor");
+  job.set_default(kModel, model, Given{"", "model.name and model.flavor", flavor->where});
 }
 
 /// activation_checkpoint.selective_ac_option is "2" where a file does not say "op", as the examples of

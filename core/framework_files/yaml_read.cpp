@@ -10,6 +10,8 @@
 #include <cmath>
 #include <map>
 
+#include "core/base/json_remedy.hpp"
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 
 namespace trainhost::framework_files {
@@ -58,10 +60,20 @@ Value scalar(const YAML::Node& n, const std::string& name) {
   return v;
 }
 
+/// Whether the quotation mark at `begin` has a second one. yaml-cpp accepts a text that ends before.
+bool is_closed(std::string_view text, std::size_t begin) {
+  const char quote = text[begin];
+  for (std::size_t i = begin + 1; i < text.size(); ++i) {
+    if (text[i] == quote) return true;  // one that is doubled only begins the next part
+    i += quote == '"' && text[i] == '\\';
+  }
+  return false;
+}
+
 class Flattener {
  public:
-  /// name: of the file, for positions; must outlive this.
-  explicit Flattener(const std::string& name) : name_(name) {}
+  /// name: of the file, for positions; both must outlive this.
+  Flattener(const std::string& text, const std::string& name) : text_(text), name_(name) {}
 
   void add(const YAML::Node& n, const std::string& key, const Where& key_where, int depth) {
     if (depth > kMaxDepth)
@@ -71,12 +83,21 @@ class Flattener {
     else if (n.IsSequence())
       add_list(n, key, key_where, depth);
     else
-      append({key, key_where, n.IsScalar() ? scalar(n, name_) : null(n)});  // an empty table is null
+      append({key, key_where, n.IsScalar() ? scalar_of(n) : null(n)});  // an empty table is null
   }
 
   std::vector<Entry> take() { return std::move(out_); }
 
  private:
+  Value scalar_of(const YAML::Node& n) const {
+    const auto at = static_cast<std::size_t>(std::max(0, n.Mark().pos));
+    if (n.Tag() == "!" && at < text_.size() && (text_[at] == '"' || text_[at] == '\'') &&
+        !is_closed(text_, at))
+      throw usage_error("the quotation mark is not closed", fmt::format("add {} behind the value", text_[at]),
+                        position(n.Mark(), name_));
+    return scalar(n, name_);
+  }
+
   Value null(const YAML::Node& n) const {
     Value v;
     v.where = position(n.Mark(), name_);
@@ -119,15 +140,32 @@ class Flattener {
     // An empty list too is one value: "no modules", not a missing key.
     Value v = null(n);
     v.kind = Value::Kind::kList;
-    for (const YAML::Node& item : n) v.items.push_back(item.IsScalar() ? scalar(item, name_) : null(item));
+    for (const YAML::Node& item : n) v.items.push_back(item.IsScalar() ? scalar_of(item) : null(item));
     append({key, where, std::move(v)});
   }
 
-  const std::string& name_;
+  const std::string &text_, &name_;
   std::vector<Entry> out_;
 };
 
+/// The position behind the text: an empty line at its end does not count.
+Where end_of(const std::string& text, const std::string& name) {
+  return JsonPositions(text, name).where(text.find_last_not_of(" \t\r\n") + 1);
+}
+
 }  // namespace
+
+void check_json(const std::string& text, const std::string& name) {
+  try {
+    parse_json(text);
+  } catch (const JsonError& e) {
+    const bool at_end = e.at >= text.size(), comment = !at_end && text[e.at] == '/';
+    if (!comment && !is_truncated_json(text, e) && !is_trailing_comma(text, e)) return;
+    throw usage_error(fmt::format("not valid JSON: {}", e.what()),
+                      comment ? "remove the comment: JSON has none" : json_remedy(text, e),
+                      at_end ? end_of(text, name) : JsonPositions(text, name).where(e.at));
+  }
+}
 
 std::vector<Entry> read_yaml(const std::string& text, const std::string& name) {
   try {
@@ -135,12 +173,18 @@ std::vector<Entry> read_yaml(const std::string& text, const std::string& name) {
     if (!document.IsMap())
       throw usage_error("the file does not contain keys and values", "expected YAML or JSON: key: value",
                         {name, 1, 1});
-    Flattener f(name);
+    Flattener f(text, name);
     f.add(document, "", {name, 1, 1}, 0);
     return f.take();
   } catch (const YAML::Exception& e) {
+    // yaml-cpp has no position for what ends too early.
+    const bool escape = e.msg.starts_with("unknown escape character");
+    const bool no_position = e.mark.is_null() || e.mark.pos <= 0;
     throw usage_error(fmt::format("this is neither YAML nor JSON: {}", escaped(e.msg, 120)),
-                      "check brackets, quotes and indentation at this line", position(e.mark, name));
+                      escape        ? "a path of Windows: write '/' for '\\', or put it in single quotes"
+                      : no_position ? "a bracket or quotation mark is not closed, or the file is truncated"
+                                    : "check brackets, quotes and indentation at this line",
+                      no_position ? end_of(text, name) : position(e.mark, name));
   }
 }
 

@@ -143,8 +143,25 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
              "a.yaml:4: adapter = \"lora2\": expected lora or qlora");
   BOOST_TEST(error_of("a.yaml", job + "gradient_checkpointing: 7\n") ==
              "a.yaml:4: gradient_checkpointing = 7: expected true or false");
-  BOOST_TEST(error_of("a.yaml", job + "optimizer: adamw_torch_fussed\n").find("did you mean") !=
-             std::string::npos);
+  BOOST_TEST(
+      error_of("a.yaml", job + "optimizer: adamw_torch_fussed\n")
+          .starts_with("a.yaml:4: optimizer = \"adamw_torch_fussed\": expected an optimizer that can be "
+                       "planned; did you mean 'adamw_torch_fused'? (one of adamw_torch, "));
+  const std::vector<runfile::Override> gpt2 = {{"model.preset", "gpt2"}, {"data.seq_len", "64"}};
+  BOOST_TEST(
+      error_of("d.json", R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamWW"}})", gpt2)
+          .starts_with("d.json:1: optimizer.type = \"AdamWW\": expected an optimizer that can be planned; "
+                       "did you mean 'adamw'? (one of auto, adam, "));
+  BOOST_TEST(
+      error_of("d.json",
+               R"({"zero_optimization": {"offload_param": {"device": "cpuu"}}, "train_batch_size": 1})",
+               gpt2) ==
+      "d.json:1: zero_optimization.offload_param.device = \"cpuu\": expected one of none, "
+      "cpu, nvme, auto; did you mean 'cpu'?");
+  const std::string factory = "model_name_or_path: gpt2\ncutoff_len: 64\nfinetuning_type: lora\n";
+  BOOST_TEST(error_of("f.yaml", factory + "stage: sftt\n") ==
+             "f.yaml:4: stage = \"sftt\": expected a stage of LLaMA-Factory; did you mean 'sft'? (one of pt, "
+             "sft, rm, ppo, dpo, kto)");
   const std::string v1 = "model: Qwen/Qwen3-4B\nmodel_class: llm\n";
   BOOST_TEST(error_of("f.yaml", v1 + "peft_config: {name: oft}\n") ==
              "f.yaml:3: peft_config.name = \"oft\": expected lora or freeze");
@@ -156,6 +173,48 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
   BOOST_TEST(error_of("m.sh", script, {{"data.seq_len", "128"}}) ==
              "m.sh:1: num-layers = \"$LAYERS\": the file does not say what this is (give it: --set "
              "model.num_hidden_layers=VALUE)");
+}
+
+BOOST_AUTO_TEST_CASE(auto_without_a_file_that_gives_the_value_is_named) {
+  const std::vector<runfile::Override> gpt2 = {{"model.preset", "gpt2"}, {"data.seq_len", "64"}};
+  const std::string text = "{\n\"train_micro_batch_size_per_gpu\": \"auto\"}";
+  BOOST_TEST(
+      error_of("d.json", text, gpt2) ==
+      "d.json:2: train_micro_batch_size_per_gpu = \"auto\", and no other file gives its value (give the file "
+      "with the arguments of the Trainer too, or --set train.micro_batch=1)");
+  auto given = gpt2;
+  given.push_back({"train.micro_batch", "2"});
+  BOOST_TEST(error_of("d.json", text, given) == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_quantized_base_without_adapters_is_refused_as_axolotl_does) {
+  const std::string job = "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\n";
+  BOOST_TEST(error_of("a.yaml", job + "load_in_4bit: true\n") ==
+             "a.yaml:4: load_in_4bit = true quantizes the base of adapters, but the file has no adapter (add "
+             "adapter: qlora, or remove load_in_4bit)");
+  BOOST_TEST(error_of("a.yaml", job + "load_in_8bit: true\n")
+                 .ends_with("(add adapter: lora, or remove load_in_8bit)"));
+  BOOST_TEST(error_of("a.yaml", job + "load_in_4bit: false\n") == "");
+  BOOST_TEST(error_of("a.yaml", job + "load_in_4bit: true\nadapter: qlora\nlora_r: 8\n") == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_stage_that_zero_does_not_have_is_no_question_about_devices) {
+  const std::vector<runfile::Override> gpt2 = {{"model.preset", "gpt2"}, {"data.seq_len", "64"}};
+  const auto error = [&](const char* stage) {
+    return error_of("d.json",
+                    fmt::format("{{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": "
+                                "{{\"stage\": {}}}}}",
+                                stage),
+                    gpt2);
+  };
+  BOOST_TEST(error("3").find("no file says how many devices") != std::string::npos);
+  for (const char* stage : {"\"three\"", "-1", "4"})
+    BOOST_TEST(error(stage) == "", stage);  // of the run file
+}
+
+BOOST_AUTO_TEST_CASE(a_flavor_that_is_no_model_has_its_position) {
+  BOOST_TEST(error_of("t.toml", "[training]\nseq_len = 64\n[model]\nname = \"llama3\"\nflavor = \"9B\"\n")
+                 .starts_with("t.toml:5: model.name and model.flavor = llama3-9B: neither a built-in model"));
 }
 
 BOOST_AUTO_TEST_CASE(an_option_gives_what_a_variable_of_the_environment_has) {

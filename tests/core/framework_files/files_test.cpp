@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(litgpt_divides_the_batch_by_its_devices) {
 BOOST_AUTO_TEST_CASE(torchtitan_shards_f32_weights_and_computes_in_bf16) {
   const auto s = read_files({fixture("torchtitan.toml")}, {});
   BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "torchtitan"},
-                                        {"model.preset", "llama-3-8b"},
+                                        {"model.preset", "llama-3-8b @10"},
                                         {"data.seq_len", "8192 @22"},
                                         {"train.precision", "bf16"},
                                         {"plan.weights", "fp32"},

@@ -143,7 +143,9 @@ BOOST_AUTO_TEST_CASE(text_that_is_not_a_configuration_is_an_error_with_a_positio
   BOOST_TEST(shown(read_yaml("a: 1\nb: 2\na: 1\n", "f")) == "a=1@1:4;b=2@2:4;");
   BOOST_TEST(error_of("a.yaml", "- 1\n- 2\n") ==
              "a.yaml:1: the file does not contain keys and values (expected YAML or JSON: key: value)");
-  BOOST_TEST(error_of("a.yaml", "").starts_with("a.yaml:1: the file does not contain keys and values"));
+  BOOST_TEST(error_of("a.yaml", "").starts_with("a.yaml:1: the file is empty (expected the configuration"));
+  BOOST_TEST(error_of("a.json", "\n \n").starts_with("a.json:1: the file is empty"));
+  BOOST_TEST(error_of("a.yaml", "---\n").starts_with("a.yaml:1: the file does not contain keys and values"));
   BOOST_TEST(error_of("a.toml", "x = = 1\n").starts_with("a.toml:1: "));
   BOOST_TEST(error_of("a.sh", "echo hello\n")
                  .starts_with("a.sh:1: no option of this script is one of a training run that --from knows"));
@@ -157,7 +159,7 @@ BOOST_AUTO_TEST_CASE(a_file_of_no_known_kind_is_an_error_that_lists_the_kinds) {
                  .starts_with("run.toml:1: this looks like a run file of trainhost (give it without --from: "
                               "trainhost plan "));
   BOOST_CHECK_EXCEPTION(read_files({"deepsped:x.json"}, {}), Error, [](const Error& e) {
-    return std::string(e.what()) == "--from: 'deepsped' is no kind of file; did you mean 'deepspeed'?";
+    return e.full().starts_with("--from: 'deepsped' is no kind of file; did you mean 'deepspeed'? (kinds: ");
   });
   BOOST_CHECK_EXCEPTION(read_files({"/nowhere/x.json"}, {}), Error, [](const Error& e) {
     return std::string(e.what()).find("/nowhere/x.json") != std::string::npos;

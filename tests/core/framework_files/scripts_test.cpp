@@ -13,6 +13,7 @@ using testing::error_of;
 using testing::fate;
 using testing::Folder;
 using testing::read_text;
+using testing::Settings;
 using testing::settings;
 using testing::value;
 

@@ -271,8 +271,8 @@ BOOST_AUTO_TEST_CASE(the_plan_of_unsloth_says_what_is_known_of_its_step) {
   text = plan({"--set", "train.recompute=none"});
   BOOST_TEST(has(text, "Unsloth 2026.10: without its checkpoints, which are on by default"), text);
   // Runs that are not replayed.
-  text = plan({"--set", "lora.dropout=0.1"});
-  BOOST_TEST(has(text, "does not describe lora.dropout with Unsloth"), text);
+  text = plan({"--set", "plan.attention=materialised"});
+  BOOST_TEST(has(text, "does not describe plan.attention = \"materialised\" with Unsloth"), text);
   BOOST_TEST(has(text, "Its kernels of MLP and adapters write over gate and up, which is not counted"), text);
 }
 
@@ -342,6 +342,15 @@ BOOST_AUTO_TEST_CASE(mistakes_have_one_message_with_the_position) {
   BOOST_TEST(has(error({"plan", "--from", "nowhere.yaml"}), "nowhere.yaml"));
   std::ofstream(job.folder.path() / "bad.yaml") << "base_model: gpt2\nsequence_len: [1\n";
   BOOST_TEST(has(error({"plan", "--from", "bad.yaml"}), "bad.yaml:3"));
+  std::ofstream(job.folder.path() / "cut.json") << "{\"train_batch_size\": 8,\n \"bf16\": {\"enab";
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"plan"}, {"search", "--devices=2"}, {"sweep", "--over", "data.seq_len=1..4"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--from", "cut.json", "--model=gpt2", "--device=h100-80gb"});
+    const std::string text = error(arguments);
+    BOOST_TEST(has(text, "cut.json:2:11: not valid JSON: unterminated string (the file is truncated"), text);
+    BOOST_TEST(std::ranges::count(text, '\n') == 1, text);
+  }
   BOOST_TEST(has(error({"plan", "--from", "train.yaml", "--set", "data.seq_len=0"}), "data.seq_len = 0"));
 }
 
