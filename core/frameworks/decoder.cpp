@@ -299,7 +299,8 @@ Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
   }
   if (s_.unsloth.on && all_adapted({&w.gate, &w.up, &w.down})) {
     const ModuleScope scope(t_, "mlp");
-    return unsloth_mlp(t_, x, {for_kernel(w.gate), for_kernel(w.up), for_kernel(w.down)});
+    const std::array weights{for_kernel(w.gate), for_kernel(w.up), for_kernel(w.down)};
+    return s_.lora_dropout > 0 ? unsloth_mlp_dropped(t_, x, weights) : unsloth_mlp(t_, x, weights);
   }
   Tensor product;
   Tensor half;  // Phi-3's variable `gate`, a view that keeps the fused output until the function returns

@@ -85,7 +85,8 @@ std::array<Tensor, 3> Decoder::query_key_value(const LayerWeights& w, const Tens
   // LoRA_QKV knows no biases.
   if (s_.unsloth.on && all_adapted({&w.q, &w.k, &w.v}) && !w.q.bias) {
     const ModuleScope scope(t_, "self_attn.qkv");
-    return unsloth_qkv(t_, x, {for_kernel(w.q), for_kernel(w.k), for_kernel(w.v)});
+    const std::array weights{for_kernel(w.q), for_kernel(w.k), for_kernel(w.v)};
+    return s_.lora_dropout > 0 ? unsloth_qkv_dropped(t_, x, weights) : unsloth_qkv(t_, x, weights);
   }
   if (!s_.adapter_kernels.qkv || !all_adapted({&w.q, &w.k, &w.v})) {
     Tensor q = run(w.q, x), k = run(w.k, x), v = run(w.v, x);
@@ -177,7 +178,8 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   out.output = reshape(t_, out.output, {batch_, sequence_, w.heads * w.head_dim});
   if (s_.unsloth.on && w.o.lora_a) {
     const ModuleScope scope(t_, w.o.module);
-    out.output = unsloth_output(t_, out.output, for_kernel(w.o));
+    out.output = s_.lora_dropout > 0 ? unsloth_output_dropped(t_, out.output, for_kernel(w.o))
+                                     : unsloth_output(t_, out.output, for_kernel(w.o));
   } else if (s_.adapter_kernels.output && w.o.lora_a) {
     const Tensor after_dropout = dropped(w.o, out.output);
     const ModuleScope scope(t_, w.o.module);

@@ -90,12 +90,14 @@ void Decoder::add_buffers_of_unsloth() {
   constexpr std::int64_t kPositions = 32768, kStep = 8192;
   const std::int64_t positions = std::max(kPositions, (sequence_ + kStep - 1) / kStep * kStep);
   for (const char* name : {"cos", "sin"}) buffer({positions, layers_.front().head_dim}, s_.weights, name);
-  // fast_dequantize(use_global_buffer): the largest weight that its functions multiply.
+  // fast_dequantize(use_global_buffer): the largest weight that its functions multiply. With dropout they
+  // have no such buffer.
   std::int64_t largest = 0;
-  for (const LayerWeights& w : layers_)
-    for (const LinearWeights* each : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
-      if (each->quantized && each->lora_a)
-        largest = std::max(largest, static_cast<std::int64_t>(each->quantized->shape.count()));
+  if (s_.lora_dropout == 0)
+    for (const LayerWeights& w : layers_)
+      for (const LinearWeights* each : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
+        if (each->quantized && each->lora_a)
+          largest = std::max(largest, static_cast<std::int64_t>(each->quantized->shape.count()));
   if (largest) buffer({largest}, computed_type(), "dequantized weight");
   if (!s_.unsloth.offloads) return;
   // Two buffers are used alternately, so that a copy overlaps the computation (double buffering).

@@ -6,53 +6,28 @@
 #include <bit>
 #include <vector>
 
+#include "core/frameworks/unsloth_adapters.hpp"
+
 namespace trainhost::frameworks {
 namespace {
 
-/// Of a linear layer with its adapter, for the backward pass.
-struct Sizes {
-  Shape shape;  // [outputs, inputs]
-  std::int64_t rank = 0;
-  std::optional<Element> dequantized;  // type, where the weight is packed
-};
-
-Sizes sizes_of(const AdaptedWeights& w) {
-  Sizes s{w.quantized ? w.quantized->shape : w.weight->shape, w.a->shape[0], {}};
-  if (w.quantized) s.dequantized = w.quantized->type;
-  return s;
-}
-
-std::int64_t rows_of(const Tensor& x) { return static_cast<std::int64_t>(x->shape.count()) / x->shape[-1]; }
-
-/// fast_dequantize() without the buffer that is kept: one kernel, which needs no copy of the scales.
-Tensor dequantized(Tape& t, const Sizes& s) {
-  return s.dequantized ? t.make(s.shape, *s.dequantized, "dequantized weight") : Tensor();
-}
-
-Tensor cast(Tape& t, const Tensor& matrix, Element type) {
-  return matrix->type == type ? matrix : t.make(matrix->shape, type, "adapter, cast");
-}
+using unsloth_adapters::as_rows;
+using unsloth_adapters::cast_adapter;
+using unsloth_adapters::cast_adapters;
+using unsloth_adapters::dequantized;
+using unsloth_adapters::rows_of;
+using unsloth_adapters::Sizes;
+using unsloth_adapters::sizes_of;
 
 /// matmul_lora() of the forward pass. Packed weights are dequantized into the buffer that is kept.
 Tensor product(Tape& t, const Tensor& x, const AdaptedWeights& w) {
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = sizes_of(w).shape[0];
   Tensor out = t.make(shape.made_contiguous(), x->type, "output");
-  Tensor a = cast(t, w.a, x->type);
+  Tensor a = cast_adapter(t, w.a, x->type);
   const Tensor small = t.make({rows_of(x), w.a->shape[0]}, x->type, "product with A");
   a.reset();
-  cast(t, w.b, x->type);
-  return out;
-}
-
-/// The adapters of a function in the type of its products, which are variables of its backward pass.
-std::vector<Tensor> cast_adapters(Tape& t, std::span<const Sizes> sizes, Element type, Element own) {
-  std::vector<Tensor> out;
-  for (const Sizes& s : sizes) {
-    if (own == type) break;
-    out.push_back(t.make({s.rank, s.shape[1]}, type, "adapter, cast"));
-    out.push_back(t.make({s.shape[0], s.rank}, type, "adapter, cast"));
-  }
+  cast_adapter(t, w.b, x->type);
   return out;
 }
 
@@ -65,8 +40,6 @@ Tensor adapter_gradients(Tape& t, const Sizes& s, std::int64_t rows, Element typ
   t.make({s.rank, rows}, type, "product with A");
   return small;
 }
-
-Tensor as_rows(Tape& t, const Tensor& g) { return reshaped_gradient(t, g, {rows_of(g), g->shape[-1]}); }
 
 /// [B, heads, S, D] in memory of the order [B, S, heads, D] (_bshd_buffer()).
 Tensor by_tokens(Tape& t, const Tensor& like) {

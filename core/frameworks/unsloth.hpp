@@ -1,6 +1,6 @@
 // Functions of Unsloth for autograd (unsloth and unsloth_zoo 2026.10): adapters of LoRA, rotary embedding,
 // head and loss; and the buffers that its checkpoints keep. Triton kernels write into tensors that exist. Its
-// norms allocate what those of Liger do: liger.hpp. Adapters without dropout, bias and DoRA.
+// norms allocate what those of Liger do: liger.hpp. Adapters without bias and DoRA.
 #pragma once
 #include <array>
 #include <utility>
@@ -18,6 +18,11 @@ Tensor unsloth_mlp(Tape& t, const Tensor& x, const std::array<AdaptedWeights, 3>
 
 /// LoRA_W: the output projection of attention.
 Tensor unsloth_output(Tape& t, const Tensor& x, const AdaptedWeights& w);
+
+/// The same with dropout before the adapters, of which a mask per input is saved: unsloth_dropout.cpp.
+std::array<Tensor, 3> unsloth_qkv_dropped(Tape& t, const Tensor& x, const std::array<AdaptedWeights, 3>& w);
+Tensor unsloth_mlp_dropped(Tape& t, const Tensor& x, const std::array<AdaptedWeights, 3>& w);
+Tensor unsloth_output_dropped(Tape& t, const Tensor& x, const AdaptedWeights& w);
 
 /// Fast_RoPE_Embedding_QK_Positions rotates q and k [B, heads, S, D] in place; their gradients are new
 /// tensors.

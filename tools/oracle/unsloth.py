@@ -1,11 +1,11 @@
 """What the functions of Unsloth save for the backward pass of one layer, and what that pass allocates.
 
-  unsloth.py FOLDER [TOKENS HIDDEN HEADS KV_HEADS HEAD_DIM INTERMEDIATE RANK]
+  unsloth.py FOLDER [TOKENS HIDDEN HEADS KV_HEADS HEAD_DIM INTERMEDIATE RANK [DROPOUT]]
 
 FOLDER: unsloth/kernels of the package (2026.10.9). Its functions of autograd run with fake tensors: adapters of q, k and v,
 of the output projection and of the MLP, norms, rotary embedding. Taken from the files without importing them, because the
 package needs a GPU. Kernels of Triton write to tensors that exist, and are replaced by what allocates their results; packed
-weights by bytes that a kernel dequantizes. Attention is a function that keeps q, k, v, its result and the log-sum-exp.
+weights by bytes that a kernel dequantizes. Dropout is that of CUDA. Attention is a function that keeps q, k, v, its result and the log-sum-exp.
 Prints the bytes that are saved, and the bytes that the backward pass allocates beyond them at its peak. The facts are in
 tests/plugins/estimators/unsloth_runs_test.cpp.
 """
@@ -21,7 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-NAMES = {"utils.py": ["matmul_lora"], "fast_lora.py": ["LoRA_MLP", "LoRA_QKV", "LoRA_W", "_add_lora_dX"],
+NAMES = {"utils.py": ["matmul_lora"], "fast_lora.py": ["LoRA_MLP", "LoRA_QKV", "LoRA_W", "_add_lora_dX",
+                          "_matmul_lora_ext", "_dropout_forward", "_dropout_replay"],
          "rms_layernorm.py": ["Fast_RMS_Layernorm"],
          "rope_embedding.py": ["Fast_RoPE_Embedding_QK_Positions", "_bshd_buffer"]}
 
@@ -97,13 +98,13 @@ def functions(folder, scratch):
         _rms_backward=lambda *args, **kwargs: None, _rope_launch=lambda *args, **kwargs: None)
     for name, wanted in NAMES.items():
         with open(os.path.join(folder, name)) as file:
-            tree = ast.parse(file.read())
+            tree = ast.parse(file.read().replace('.device.type == "cpu"', '.device.type == "no GPU"'))
         body = [n for n in tree.body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.name in wanted]
         exec(compile(ast.Module(body=body, type_ignores=[]), name, "exec"), found)
     return types.SimpleNamespace(**found)
 
 
-def count(folder, tokens, hidden, heads, kv_heads, head_dim, intermediate, rank):
+def count(folder, tokens, hidden, heads, kv_heads, head_dim, intermediate, rank, dropout=0.0):
     with FakeTensorMode(allow_non_fake_inputs=True):
         width, narrow = heads * head_dim, kv_heads * head_dim
         scratch = torch.empty(max(intermediate, width) * hidden, dtype=torch.bfloat16)
@@ -118,20 +119,23 @@ def count(folder, tokens, hidden, heads, kv_heads, head_dim, intermediate, rank)
         norms = [torch.empty(hidden, dtype=torch.bfloat16) for _ in range(2)]
         cos, sin = (torch.empty(tokens, head_dim, dtype=torch.bfloat16) for _ in range(2))
 
+        each, three = (dropout, (dropout,) * 3) if dropout else (None, None)
+
         def attention(x):
-            parts = [t.view(1, tokens, -1, head_dim).transpose(1, 2) for t in f.LoRA_QKV.apply(x, *q, *k, *v, True)]
+            parts = [t.view(1, tokens, -1, head_dim).transpose(1, 2) for t in f.LoRA_QKV.apply(x, *q, *k, *v, True, three)]
             parts[:2] = f.Fast_RoPE_Embedding_QK_Positions.apply(*parts[:2], cos, sin)
             query, key, value = (t.transpose(1, 2) for t in parts)
             del parts
             if heads != kv_heads:
                 key, value = (t.view(1, tokens, kv_heads, 1, head_dim).expand(1, tokens, kv_heads, heads // kv_heads, head_dim)
                               .reshape(1, tokens, heads, head_dim) for t in (key, value))
-            return f.LoRA_W.apply(Attention.apply(query, key, value).view(1, tokens, width), *o)
+            return f.LoRA_W.apply(Attention.apply(query, key, value).view(1, tokens, width), *o, each)
 
         def layer(x):
             x = x + attention(f.Fast_RMS_Layernorm.apply(x, norms[0], 1e-5, False, True, True))
             normed = f.Fast_RMS_Layernorm.apply(x, norms[1], 1e-5, False, True, True)
-            return x + f.LoRA_MLP.apply(normed, *gate, *up, *down, lambda e, g: torch.empty_like(e), lambda d, e, g: (d, e, g), True)
+            return x + f.LoRA_MLP.apply(normed, *gate, *up, *down, lambda e, g: torch.empty_like(e), lambda d, e, g: (d, e, g), True,
+                                         three)
 
         x = torch.empty(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
         known = [scratch, *norms, cos, sin] + [w[i] for w in (q, k, v, o, gate, up, down) for i in (0, 2, 3)]
@@ -154,5 +158,5 @@ def count(folder, tokens, hidden, heads, kv_heads, head_dim, intermediate, rank)
 
 
 if __name__ == "__main__":
-    sizes = [int(n) for n in sys.argv[2:]] or [1536, 4096, 32, 8, 128, 14336, 32]
+    sizes = [int(n) for n in sys.argv[2:9]] + [float(n) for n in sys.argv[9:]] or [1536, 4096, 32, 8, 128, 14336, 32]
     print(*sizes, *count(sys.argv[1], *sizes))

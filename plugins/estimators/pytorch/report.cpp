@@ -514,6 +514,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
       options.framework == Framework::kMegatron ? std::max(1u, run.parallel.tensor) : 1;
   const std::uint64_t multiple = parts * std::max(1u, run.memory.vocab_multiple);
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
+  if (options.name == "unsloth") use_copy_of_unsloth(a, notes);
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);
   const ReplayPointer r = largest_rank(largest_stage(a, settings, options, run, notes), options, run);

@@ -89,6 +89,9 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 /// `what`: the setting; `why`: the reason, or what PyTorch has instead. Throws usage_error.
 [[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {});
 
+/// Replaces a model by the copy with other modules that Unsloth loads in its place, if there is one.
+void use_copy_of_unsloth(model::Architecture& architecture, std::vector<std::string>& notes);
+
 /// Adapters with the functions of Unsloth, when types and checkpoints are known. Throws usage_error.
 void set_unsloth(const model::Architecture& architecture, const RunSpec& run,
                  frameworks::StepSettings& settings, std::vector<std::string>& notes);

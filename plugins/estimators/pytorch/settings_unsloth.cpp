@@ -1,6 +1,6 @@
-// Unsloth: adapters with its functions (core/frameworks/unsloth.hpp) on one device or with DDP. Its compiled
-// modules of other families and full training are refused. What is described: docs/pytorch-memory.md
-// ("Unsloth").
+// Unsloth: adapters with its functions (core/frameworks/unsloth.hpp) on one device or with DDP. Layers that
+// it compiles, those of other families and of full training, are refused. What is described:
+// docs/pytorch-memory.md ("Unsloth").
 #include <algorithm>
 
 #include "core/frameworks/unsloth.hpp"
@@ -12,16 +12,31 @@ namespace {
 /// _SMALL_CARD_BYTES of unsloth_zoo.
 constexpr std::uint64_t kSmallDevice = std::uint64_t{49} << 29;
 
+constexpr const char* kCompiled =
+    "each layer is compiled as one region, and what it then keeps is not described";
+
+const char* why_refused(std::string_view family) {
+  if (family == "gpt_oss") return "what its own functions of attention and experts keep is not described";
+  if (family == "gemma2") return "its attention with capped scores is compiled, and so is each layer";
+  return kCompiled;
+}
+
 }  // namespace
+
+void use_copy_of_unsloth(model::Architecture& a, std::vector<std::string>& notes) {
+  if (a.family != "phi3" || a.tied) return;
+  a.family = "llama";
+  notes.push_back(
+      "Unsloth loads a copy of Phi-3 and Phi-4 with the modules of Mistral or Llama (unsloth/phi-4), whose "
+      "matrices are not fused.");
+}
 
 void set_unsloth(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
                  std::vector<std::string>& notes) {
   constexpr std::string_view kDescribed[] = {"llama", "mistral", "qwen2", "qwen3"};
-  if (s.lora_rank == 0)
-    reject("full training with Unsloth",
-           "its functions compute adapters; its compiled modules are not described");
+  if (s.lora_rank == 0) reject("full training with Unsloth", kCompiled);
   if (std::ranges::find(kDescribed, a.family) == std::end(kDescribed))
-    reject("the family '" + a.family + "' with Unsloth", "what its compiled modules keep is not described");
+    reject("the family '" + a.family + "' with Unsloth", why_refused(a.family));
   if (s.weights == frameworks::Element::kF32)
     reject("Unsloth with weights in f32", "its functions are described in bf16 and f16",
            "set train.precision to \"bf16\"");
@@ -34,9 +49,6 @@ void set_unsloth(const model::Architecture& a, const RunSpec& r, frameworks::Ste
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\" with Unsloth", "it has kernels of attention only",
            "leave plan.attention out");
-  if (s.lora_dropout > 0)
-    reject("lora.dropout with Unsloth", "what its functions keep of the dropped inputs is not described",
-           "set lora.dropout to 0, its default");
   s.unsloth.on = true;
   s.unsloth.small_device = r.device_budget && r.device_budget <= kSmallDevice;
   // use_reentrant = True, whatever the arguments say.

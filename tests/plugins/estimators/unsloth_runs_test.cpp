@@ -104,11 +104,16 @@ BOOST_AUTO_TEST_CASE(a_layer_keeps_what_its_functions_save_and_writes_gradients_
 BOOST_AUTO_TEST_CASE(a_layer_saves_and_allocates_what_pytorch_counts) {
   struct {
     std::uint32_t tokens, hidden, heads, kv_heads, head_dim, intermediate, rank;
+    double dropout;
     std::uint64_t saved, peak;
-  } const facts[] = {{1536, 4096, 32, 8, 128, 14336, 32, 188'952'576, 168'755'200},
-                     {512, 2048, 16, 16, 128, 5632, 8, 28'348'416, 29'589'504},
-                     {4096, 1024, 16, 4, 64, 2816, 64, 113'541'120, 32'833'536},
-                     {777, 3072, 24, 8, 128, 8192, 16, 63'732'648, 65'274'432}};
+  } const facts[] = {{1536, 4096, 32, 8, 128, 14336, 32, 0, 188'952'576, 168'755'200},
+                     {512, 2048, 16, 16, 128, 5632, 8, 0, 28'348'416, 29'589'504},
+                     {4096, 1024, 16, 4, 64, 2816, 64, 0, 113'541'120, 32'833'536},
+                     {777, 3072, 24, 8, 128, 8192, 16, 0, 63'732'648, 65'274'432},
+                     {1536, 4096, 32, 8, 128, 14336, 32, 0.05, 248'721'408, 212'795'392},
+                     {512, 2048, 16, 16, 128, 5632, 8, 0.05, 37'523'456, 35'356'672},
+                     {4096, 1024, 16, 4, 64, 2816, 64, 0.05, 150'241'280, 70'680'576},
+                     {777, 3072, 24, 8, 128, 8192, 16, 0.05, 84'419'496, 78'004'800}};
   for (const auto& f : facts) {
     ModelSpec m = llama_8b();
     m.layers = 3, m.hidden = f.hidden, m.heads = f.heads, m.kv_heads = f.kv_heads, m.head_dim = f.head_dim;
@@ -118,7 +123,7 @@ BOOST_AUTO_TEST_CASE(a_layer_saves_and_allocates_what_pytorch_counts) {
     r.recompute = Recompute::kNone, r.memory.activations_in = Tier::kDevice;
     const model::Architecture a = model::from_model(m);
     pytorch::Options o;
-    o.name = "unsloth";
+    o.name = "unsloth", o.lora_dropout = f.dropout;
     std::vector<std::string> notes;
     frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
     s.machine.kernel_temporaries = false;
@@ -185,6 +190,22 @@ BOOST_AUTO_TEST_CASE(copies_of_keys_are_noted_where_heads_share_them) {
   BOOST_TEST(has_note(estimate(qlora(2048), kUnsloth, m), "Attention is that of xformers."));
 }
 
+// Its functions contain the dropout (UNSLOTH_FUSED_LORA_DROPOUT): a byte for each element of the input of
+// each matrix, and no buffer for a dequantized weight.
+BOOST_AUTO_TEST_CASE(dropout_keeps_a_mask_of_the_input_of_each_matrix) {
+  RunSpec r = qlora(2048);
+  r.recompute = Recompute::kNone, r.memory.activations_in = Tier::kDevice;
+  const auto bytes = [&](const char* dropout, Purpose p) {
+    return bytes_of(estimate(r, {{"framework", "unsloth"}, {"lora_dropout", dropout}}), p);
+  };
+  const std::uint64_t h = 4096, i = 14336, masks = 2048 * (6 * h + i);
+  // The peaks are at different times.
+  const std::uint64_t more = bytes("0.1", Purpose::kActivations) - bytes("0", Purpose::kActivations);
+  BOOST_TEST(more >= 32 * masks);
+  BOOST_TEST(more < 33 * masks + 4 * 2048 * i);
+  BOOST_TEST(bytes("0", Purpose::kBuffers) - bytes("0.1", Purpose::kBuffers) == 2 * h * i);
+}
+
 BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_reentrant) {
   const auto peak = [](const Options& o) { return estimate(qlora(2048), o).total_bytes(); };
   const Options same = {{"framework", "unsloth"}, {"checkpoint_reentrant", "true"}},
@@ -197,13 +218,29 @@ BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_reentrant) {
 
 BOOST_AUTO_TEST_CASE(other_runs_of_unsloth_are_refused_with_the_reason) {
   RunSpec r = qlora(2048);
-  check_refused(r, kUnsloth, "the family 'phi3' with Unsloth", *model::find_planned_preset("phi-4"));
-  check_refused(r, {{"framework", "unsloth"}, {"lora_dropout", "0.1"}}, "lora.dropout with Unsloth");
+  // Phi-4-mini has no copy with the modules of Llama.
+  check_refused(r, kUnsloth, "the family 'phi3' with Unsloth", *model::find_planned_preset("phi-4-mini"));
+  check_refused(r, kUnsloth, "each layer is compiled as one region",
+                *model::find_planned_preset("gemma-3-1b"));
+  check_refused(r, kUnsloth, "attention with capped scores is compiled",
+                *model::find_planned_preset("gemma-2-2b"));
   check_refused(r, {{"framework", "unsloth"}, {"cross_entropy", "plain"}}, "its own loss computes the head");
   r.memory.frozen = DType::kI8;
   check_refused(r, kUnsloth, "lora.base = \"int8\" with Unsloth");
   r = mixed_precision();
   check_refused(r, kUnsloth, "full training with Unsloth");
+}
+
+BOOST_AUTO_TEST_CASE(phi_4_is_planned_as_the_copy_with_the_modules_of_llama) {
+  const ModelSpec phi = *model::find_planned_preset("phi-4");
+  ModelSpec llama = llama_8b();
+  llama.vocab = 100352, llama.hidden = 5120, llama.layers = 40, llama.heads = 40, llama.kv_heads = 10;
+  llama.head_dim = 128, llama.intermediate = 17920;
+  const MemoryReport copy = estimate(qlora(4096), kUnsloth, phi),
+                     same = estimate(qlora(4096), kUnsloth, llama);
+  BOOST_TEST(copy.total_bytes() == same.total_bytes());
+  BOOST_TEST(has_note(copy, "Unsloth loads a copy of Phi-3 and Phi-4"));
+  BOOST_TEST(!has_note(same, "copy of Phi-3"));
 }
 
 // q, k and v of Qwen2 have biases, which LoRA_QKV does not know.
