@@ -17,6 +17,7 @@ namespace {
 ///   nothing casts it afterwards. Where config.json states no type, the checkpoint is assumed to be in bf16,
 ///   as those of today; those of GPT-2 are in f32;
 /// - axolotl, which loads a model in the type of `bf16`;
+/// - Unsloth (full_finetuning), unless float32_mixed_precision is true;
 /// - litgpt, whose default precision is bf16-true.
 /// accelerate casts what FSDP shards to f32.
 bool trains_in_half_alone(const Settings& s, const ModelSpec& model) {
@@ -26,7 +27,7 @@ bool trains_in_half_alone(const Settings& s, const ModelSpec& model) {
   const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (framework == "litgpt") return true;
   if (u32(s, "parallel.zero") != 0) return false;
-  if (framework == "axolotl") return true;
+  if (framework == "axolotl" || framework == "unsloth") return true;
   if (framework != "transformers") return false;
   const std::optional<DType> stored = model_config_dtype(model);
   return stored ? *stored != DType::kF32 : model.family != "gpt2";

@@ -241,8 +241,10 @@ std::string note_of_unsloth(const RunSpec& run) {
               : "the inputs of the layers stay on the device (its checkpoints are \"unsloth\" by default, "
                 "which move them to host memory: plan.offload_activations)") +
          "; head and loss run in chunks of tokens. Assumed: a layer that is computed again needs what fused "
-         "norms and attention need. Its kernels of MLP and adapters write over gate and up, which is not "
-         "counted.";
+         "norms and attention need. " +
+         (trains_adapters(run)
+              ? "Its kernels of MLP and adapters write over gate and up, which is not counted."
+              : "Not counted: its norms are trained in f32.");
 }
 
 /// How a framework keeps the experts of a quantized base. name: of the type of experts that are not

@@ -46,6 +46,16 @@ BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_its_own) {
   BOOST_TEST((unsloth({{"plan.offload_activations", "none"}}) == std::pair(Recompute::kFull, Tier::kDevice)));
 }
 
+// full_finetuning = True of FastLanguageModel, without float32_mixed_precision.
+BOOST_AUTO_TEST_CASE(unsloth_trains_weights_in_bf16_alone) {
+  const auto master = [](std::vector<Override> more) {
+    more.push_back({"plan.framework", "unsloth"});
+    return run_for_model("llama-3-8b", more).run.master;
+  };
+  BOOST_TEST((master({}) == DType::kNone));
+  BOOST_TEST((master({{"train.precision", "fp16"}}) != DType::kNone));
+}
+
 BOOST_AUTO_TEST_CASE(unsloth_adapts_all_matrices_with_rank_16_unless_others_are_given) {
   const auto adapters = [](std::vector<Override> more) {
     more.insert(more.end(), {{"plan.framework", "unsloth"}, {"lora.base", "nf4"}});
