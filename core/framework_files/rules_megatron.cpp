@@ -5,10 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
+#include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/checked.hpp"
+#include "core/base/text.hpp"
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -75,6 +80,31 @@ void megatron_format(Job& job, const Entry& e) {
 void megatron_fp4_format(Job& job, const Entry& e) {
   if (text_of(e) != "e2m1") reject_value(e, "e2m1");
   job.set("@megatron.fp4", "nvfp4", e);
+}
+
+/// A list of words, or one text with spaces between them. Modules that are not described are listed as such.
+void megatron_modules(Job& job, const Entry& e) {
+  std::vector<std::string> modules;
+  for (const runfile::Value& v :
+       e.value.kind == runfile::Value::Kind::kList ? e.value.items : std::vector<runfile::Value>{e.value}) {
+    std::istringstream words(v.text);
+    for (std::string word; words >> word;) modules.push_back(word);
+  }
+  constexpr std::array kDescribed{"core_attn", "moe_act", "layernorm",     "mla_up_proj",
+                                  "mlp",       "moe",     "shared_experts"};
+  std::string known;
+  for (const std::string& m : modules) {
+    if (std::ranges::find(kDescribed, m) == kDescribed.end())
+      job.not_modelled = "recomputation of " + escaped(m, 40) + "; planned without it";
+    else
+      known += (known.empty() ? "" : ",") + m;
+  }
+  job.set("@megatron.modules", known, e);
+}
+
+/// DeepEP sends each token once to a rank, however many of its experts are there.
+void megatron_dispatcher(Job& job, const Entry& e) {
+  if (text_of(e) != "alltoall") job.not_modelled = "this dispatcher of tokens; planned as alltoall";
 }
 
 constexpr const char *k8Bit = "8-bit or 4-bit products", *kGraphs = "memory of CUDA graphs",
@@ -204,9 +234,22 @@ constexpr Rule kMegatron[] = {
     {"moe-permute-fusion", Use::kNoEffect},
     {"moe-aux-loss-coeff", Use::kNoEffect},
     {"moe-z-loss-coeff", Use::kNoEffect},
+    {"moe-router-dtype", Use::kChoice, "@megatron.router", "fp32=fp32|fp64=fp32|none=bf16"},
+    {"moe-token-dispatcher-type", Use::kCustom, "", "", megatron_dispatcher},
+    {"moe-layer-recompute", Use::kWhenTrue, "@megatron.recompute_experts", "true"},
+    // How experts are chosen.
+    {"moe-router-load-balancing-type", Use::kNoEffect},
+    {"moe-router-score-function", Use::kNoEffect},
+    {"moe-router-pre-softmax", Use::kNoEffect},
+    {"moe-router-num-groups", Use::kNoEffect},
+    {"moe-router-group-topk", Use::kNoEffect},
+    {"moe-router-topk-scaling-factor", Use::kNoEffect},
+    {"moe-router-bias-update-rate", Use::kNoEffect},
+    {"moe-router-force-load-balancing", Use::kNoEffect},
+    {"moe-per-layer-logging", Use::kNoEffect},
     {"moe-*", Use::kNotModelled, "", "experts"},
     {"expert-tensor-parallel-size", Use::kCopy, kExpertTensor},
-    {"recompute-modules", Use::kNotModelled, "", "planned as selective recomputation"},
+    {"recompute-modules", Use::kCustom, "plan.recompute_modules", "", megatron_modules},
     // 0.1 is Megatron's own default for both; scripts for Llamas set 0, which is_off() accepts.
     {"attention-dropout", Use::kNeedsMore, "", "masks of dropout are kept"},
     {"hidden-dropout", Use::kNeedsMore, "", "masks of dropout are kept"},
@@ -263,7 +306,8 @@ constexpr Rule kMegatron[] = {
     {"tokenizer-type", Use::kCopy, "@megatron.tokenizer"},
     {"no-masked-softmax-fusion", Use::kNotModelled, "", "matters to unfused attention only"},
     {"no-bias-*", Use::kNeedsMore, "", kUnfused},
-    {"no-rope-fusion", Use::kNeedsMore, "", kUnfused},
+    {"no-rope-fusion", Use::kWhenTrue, "plan.rope_fusion", "false"},
+    {"apply-rope-fusion", Use::kCopy, "plan.rope_fusion"},
     {"no-gradient-accumulation-fusion", Use::kNeedsMore, "", "a gradient of each matrix beside the buffer"},
     {"apply-layernorm-1p", Use::kNoEffect},
     {"enable-cuda-graph", Use::kNotModelled, "", kGraphs},
@@ -304,7 +348,7 @@ constexpr Rule kMegatron[] = {
 /// the rules for those that matter.
 constexpr const char* kMegatronWithoutEffect =
     "activation-func-clamp-value adam-* adlr-* allow-ambiguous-pad-tokens app-tag-* "
-    "apply-query-key-layer-scaling apply-residual-connection-post-layernorm apply-rope-fusion "
+    "apply-query-key-layer-scaling apply-residual-connection-post-layernorm "
     "apply-wd-to-qk-layernorm async-ckpt-* async-save async-strategy attention-softmax-in-fp32 "
     "auto-detect-ckpt-format autocast-dtype barrier-with-L1-time batch-invariant-* batch-p2p-* "
     "batch-size bert-* bias-activation-fusion bias-dropout-fusion biencoder-* block-data-path "
@@ -413,6 +457,21 @@ void megatron_finish_products(Job& job) {
   }
 }
 
+/// --recompute-modules counts with selective recomputation only; core_attn is its default.
+/// --moe-layer-recompute adds the experts to it.
+void megatron_finish_modules(Job& job) {
+  const Given *modules = job.find("@megatron.modules"), *experts = job.find("@megatron.recompute_experts");
+  if (experts) job.set_default("train.recompute", "selective", *experts);
+  const Given* recompute = job.find("train.recompute");
+  if (!recompute || recompute->value != "selective" || (!modules && !experts)) return;
+  std::string names = modules ? modules->value : "core_attn";
+  if (experts) names += names.empty() ? "moe" : ",moe";
+  if (names.empty())  // none of them is described
+    job.erase("train.recompute");
+  else
+    job.set_default("plan.recompute_modules", names, modules ? *modules : *experts);
+}
+
 void megatron_finish_sharding(Job& job) {
   if (const Given* fsdp2 = job.find("@megatron.fsdp2"))
     job.set_default("parallel.zero", job.find("@megatron.fsdp2_kept") ? "2" : "3", *fsdp2);
@@ -428,12 +487,13 @@ void megatron_finish_sharding(Job& job) {
 }
 
 /// Only the kernel of Transformer Engine writes the gradient over the logits; the others copy these to f32.
+/// --cross-entropy-loss-fusion alone compiles the functions of Megatron Core.
 void megatron_finish_loss(Job& job) {
   const Given *fused = job.find("@megatron.fused_loss"), *kernel = job.find("@megatron.loss_kernel");
   if (fused && kernel && kernel->value == "te")
-    job.set_default("plan.cross_entropy", "in-place", *kernel);
-  else
-    job.set_default("plan.cross_entropy", "plain", "default of Megatron-LM");
+    return job.set_default("plan.cross_entropy", "in-place", *kernel);
+  job.set_default("plan.cross_entropy", "plain", "default of Megatron-LM");
+  if (fused) job.set_default("plan.compiled_loss", "true", *fused);
 }
 
 /// A setting of the stages that needs the number of layers, which a model that is given by name does not say
@@ -518,6 +578,11 @@ void finish_megatron(Job& job) {
                     std::to_string(megatron_number(job, "@megatron.recompute_layers", 1)),
                     "because of --recompute-num-layers");
   megatron_finish_stages(job);
+  megatron_finish_modules(job);
+  if (const Given* router = job.find("@megatron.router"))
+    job.set_default("plan.router_type", router->value, *router);
+  else if (job.find("@megatron.experts"))
+    job.set_default("plan.router_type", "bf16", "default of Megatron-LM");
   finish_megatron_model(job);
   megatron_finish_types(job);
   megatron_finish_products(job);

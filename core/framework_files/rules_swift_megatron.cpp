@@ -137,6 +137,9 @@ void read_swift_megatron(const Entries& entries, Job& job) {
     return text;
   }();
   apply_rules({{kSwiftMegatron, kSwiftMegatronWithoutEffect}, megatron_rules(), {{}, dashed}}, options, job);
+  const auto given = [&](const char* key) {
+    return std::ranges::any_of(options, [&](const Entry& e) { return e.key == key; });
+  };
   const Given* tuner = job.find("@swift.tuner");
   if (tuner && tuner->value == "lora") {
     job.set_default("lora.rank", "8", kMegatronOfSwift);
@@ -154,6 +157,8 @@ void read_swift_megatron(const Entries& entries, Job& job) {
   job.set_default("train.recompute", "selective", kMegatronOfSwift);
   job.set_default("plan.attention", "flash", kMegatronOfSwift);
   job.set_default(kExpertTensor, "1", kMegatronOfSwift);
+  job.set_default("plan.rope_fusion", "false", kMegatronOfSwift);
+  if (!given("cross-entropy-loss-fusion")) job.set_default("@megatron.fused_loss", "true", kMegatronOfSwift);
   job.set_default("parallel.zero", "1", kMegatronOfSwift);
   for (const char* key : {"@swift.tuner", "@swift.type"}) job.erase(key);
   finish_megatron(job);

@@ -31,11 +31,12 @@ MegatronDecoder::MegatronDecoder(Tape& tape, const model::Architecture& a, const
   plan_weights(a);
   allocate_weights();
   t_.layer = -1;
-  // The angles of the rank's tokens, which a cache keeps.
+  // The angles of the rank's tokens, which a cache of each virtual stage keeps.
   const model::Attention& attention = a.layers.front().layer.attention;
   const std::int64_t head_dim = attention.latent ? attention.rope_head_dim : attention.head_dim;
-  kept_.push_back(
-      t_.new_storage({tokens_ / batch_, head_dim}, Element::kF32, Purpose::kBuffers, "", "rotary angles"));
+  for (std::size_t i = 0; i < virtual_stages_.size(); ++i)
+    kept_.push_back(
+        t_.new_storage({tokens_ / batch_, head_dim}, Element::kF32, Purpose::kBuffers, "", "rotary angles"));
   if (s_.stage.last() && settings.megatron.sequence_parallel)
     gathered_head_input_ = t_.new_storage({tokens_, hidden_}, Element::kBF16, Purpose::kCommunication,
                                           "output_layer", "buffer of gathered tokens");
@@ -47,7 +48,7 @@ void MegatronDecoder::plan_weights(const model::Architecture& a) {
   const std::uint32_t virtual_stages = s_.megatron.virtual_stages;
   const auto [begin, end] = layers_of_stage(a.layer_count(), s_.stage);
   layers_.resize(end - begin);
-  buffers_.resize(virtual_stages), in_flight_.resize(virtual_stages);
+  buffers_.resize(virtual_stages), in_flight_.resize(virtual_stages), last_inputs_.resize(virtual_stages);
   const std::uint32_t each = (end - begin) / virtual_stages, part = a.layer_count() / virtual_stages;
   assert(virtual_stages == 1 || std::uint64_t{each} * virtual_stages * s_.stage.stages == a.layer_count());
   for (std::uint32_t i = 0; i < virtual_stages; ++i) {
@@ -130,8 +131,7 @@ void MegatronDecoder::allocate_buffers(std::size_t stage, std::size_t kind) {
     b.elements += moved ? padded(n, kParameterStart) : n;
   }
   if (b.elements == 0) return;
-  b.ranks = s_.megatron.optimizer_ranks;
-  if (experts) b.ranks = std::max<std::int64_t>(1, b.ranks / s_.megatron.expert_ranks);
+  b.ranks = experts ? s_.megatron.expert_optimizer_ranks : s_.megatron.optimizer_ranks;
   if (moved) b.elements = padded(b.elements, std::lcm(b.ranks, kBucketEnd));
   const char* module = experts ? "experts" : "";
   if (moved && (!quantized || s_.megatron.products.recipe != ProductRecipe::kMxfp8))

@@ -9,6 +9,7 @@
 #pragma once
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <span>
 #include <utility>
@@ -31,7 +32,8 @@ class MegatronDecoder {
   struct Layer {
     Tensor qkv_norm, qkv, qkv_bias, q_norm, k_norm, o, mlp_norm, fc1, fc2;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0, width = 0;  // of this rank
-    // Multi-latent attention. q_down and q_norm: none where q is a projection of the hidden state.
+    // Multi-latent attention. q_down and q_norm: none where q is a projection of the hidden state. Every
+    // tensor-parallel rank has all of q_down and kv_down.
     Tensor q_down, q_up, kv_down, kv_norm, kv_up;
     std::int64_t q_head_dim = 0, v_head_dim = 0, latent = 0, rope_dim = 0;
     // Experts of this rank: fc1 and fc2 of each in turn.
@@ -101,7 +103,9 @@ class MegatronDecoder {
   // Modules (megatron_layers.cpp).
   Tensor embedded(const Tensor& ids);
   Tensor block(const Tensor& x, const Layer& w);
+  Tensor dense_mlp(const Tensor& h, const Layer& w);
   Tensor attention(const Tensor& x, const Layer& w);
+  Tensor rotated(const Tensor& x, std::int64_t head_dim);
   Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Layer& w);
   Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Layer& w);
   std::vector<Tensor> attention_gradients(std::span<const Tensor> like, std::int64_t rows);
@@ -115,9 +119,21 @@ class MegatronDecoder {
   Tensor loss_of(const Tensor& logits);
   // megatron_experts.cpp
   Tensor latent_attention(const Tensor& x, const Layer& w);
-  Tensor experts(const Tensor& x, const Layer& w);
+  std::vector<Tensor> latent_projections(const Tensor& q, const Tensor& latent, const Tensor& rotated,
+                                         const Layer& w);
+  /// An RMSNorm that is not part of a product, and the module that reads it. The output of the norm may be
+  /// computed again in the backward pass.
+  Tensor normed_before(const Tensor& x, const Tensor& norm, const char* module, const Layer& w,
+                       const std::function<Tensor(const Tensor&)>& consumer);
+  Tensor experts(const Tensor& h, const Layer& w);
+  Tensor experts_of(const Tensor& x, const Layer& w);
+  Tensor shared_expert(const Tensor& x, const Layer& w);
+  Tensor routed_experts(const Tensor& rows, const Layer& w);
+  Tensor dispatched(const Tensor& permuted, const Layer& w);
+  Tensor combined(const Tensor& results, const Layer& w);
   Tensor routed(const Tensor& x, const Layer& w);
   Tensor plain_linear(const Tensor& x, const Tensor& weight, const char* module, bool keeps_input = false);
+  Tensor column_linear(const Tensor& x, const Tensor& weight, const char* module, bool keeps_input = false);
   Tensor expert_linear(const Tensor& x, const Layer& w, std::size_t first, const char* module);
   std::int64_t padded_rows(std::int64_t rows, const Layer& w) const;
   void use_workspaces_of_experts();
@@ -132,6 +148,7 @@ class MegatronDecoder {
   struct LinearKind {
     bool keeps_input = false;  // in bf16, and quantizes it again in the backward pass
     bool row_parallel = false;
+    bool column_parallel = false;  // under sequence parallelism it gathers its input
   };
   Quantized quantize(const Shape& shape, Copies copies, std::int64_t parts = 1);
   Quantized quantize_weight(const Shape& shape, Copies copies, const char* module);
@@ -149,6 +166,7 @@ class MegatronDecoder {
                                const char* module);
   Tensor quantized_linear(const Tensor& x, std::span<const Tensor> weights, const char* module,
                           LinearKind kind);
+  Tensor quantized_column_linear(const Tensor& x, const Tensor& weight, const char* module, bool keeps_input);
 
   // Schedule (megatron_schedules.cpp).
   Tensor forward(const Tensor& input, const VirtualStage& stage);
@@ -174,6 +192,8 @@ class MegatronDecoder {
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummies_;
   Tensor gathered_head_input_, linear_workspace_;
   std::vector<std::deque<Pass>> in_flight_;  // by stage
+  /// Of each virtual stage: what set_input_tensor() was called with last, with its gradient.
+  std::vector<Tensor> last_inputs_;
   std::uint32_t forwards_ = 0, backwards_ = 0;
   bool experts_used_ = false;
   std::map<const TensorBody*, QuantizedWeight> quantized_weights_;

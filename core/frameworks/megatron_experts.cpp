@@ -1,10 +1,14 @@
 // Multi-latent attention and experts of MegatronDecoder. Experts: fused routing of tokens (permute), an
-// all-to-all between the ranks, and grouped products of Transformer Engine. Every expert gets an equal share
-// of the tokens. One tensor-parallel rank.
+// all-to-all between the expert-parallel ranks, a gather over the ranks that divide an expert, and grouped
+// products of Transformer Engine. Every expert gets an equal share of the tokens. Under sequence parallelism
+// router and norms see the tokens of one rank.
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "core/frameworks/decoder_megatron.hpp"
 #include "core/frameworks/operators.hpp"
+#include "core/frameworks/output_checkpoint.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -55,14 +59,15 @@ void MegatronDecoder::plan_experts(const model::Experts& e, std::int32_t index, 
   w.experts_per_token = e.active;
   planned_.push_back({{e.count, hidden_}, index, "mlp.router", &w.router});  // in bf16
   const std::uint32_t own = e.count / s_.megatron.expert_ranks;
+  const std::int64_t width = e.each.width / s_.megatron.expert_tensor, shared = e.shared.width / s_.tensor;
   w.experts.resize(2 * std::size_t{own});  // before their addresses are taken
   for (std::uint32_t i = 0; i < own; ++i) {
-    add({2 * std::int64_t{e.each.width}, hidden_}, "mlp.experts.linear_fc1", w.experts[2 * i], true);
-    add({hidden_, e.each.width}, "mlp.experts.linear_fc2", w.experts[2 * i + 1], true);
+    add({2 * width, hidden_}, "mlp.experts.linear_fc1", w.experts[2 * i], true);
+    add({hidden_, width}, "mlp.experts.linear_fc2", w.experts[2 * i + 1], true);
   }
-  if (e.shared.width == 0) return;
-  add({2 * std::int64_t{e.shared.width}, hidden_}, "mlp.shared_experts.linear_fc1", w.shared_fc1, false);
-  add({hidden_, e.shared.width}, "mlp.shared_experts.linear_fc2", w.shared_fc2, false);
+  if (shared == 0) return;
+  add({2 * shared, hidden_}, "mlp.shared_experts.linear_fc1", w.shared_fc1, false);
+  add({hidden_, shared}, "mlp.shared_experts.linear_fc2", w.shared_fc2, false);
 }
 
 /// A product without tensor parallelism. keeps_input: something else keeps x too.
@@ -81,6 +86,31 @@ Tensor MegatronDecoder::plain_linear(const Tensor& x, const Tensor& weight, cons
                   {x->shape[0], weight->shape[0]}, x->type);
 }
 
+/// A product whose outputs are divided over the tensor-parallel ranks. Under sequence parallelism it keeps
+/// the rank's tokens and gathers all of them in both passes.
+Tensor MegatronDecoder::column_linear(const Tensor& x, const Tensor& weight, const char* module,
+                                      bool keeps_input) {
+  if (!s_.megatron.sequence_parallel) return plain_linear(x, weight, module, keeps_input);
+  if (quantizing_)
+    return quantized_linear(x, {&weight, 1}, module, {keeps_input && keeps_inputs_in_bf16(), false, true});
+  const ModuleScope scope(t_, module);
+  Tensor out;
+  {
+    const Tensor all = gathered(x, "gathered tokens");
+    out = t_.make({tokens_, weight->shape[0]}, x->type, "output");
+  }
+  const std::array inputs{x};
+  return t_.apply_view({"output", inputs, inputs, false,
+                        [this, weight](BackwardCall& c) {
+                          const Tensor all = gathered(c.saved[0], "gathered tokens");
+                          const Tensor product =
+                              t_.make(all->shape, c.grads[0]->type, "gradient of all tokens");
+                          c.results[0] = scattered(product, "gradient of the rank's tokens");
+                          dummy_gradient(weight);
+                        }},
+                       out, out->shape);
+}
+
 /// fc1 (first = 0) or fc2 (1) of all experts, which share one dummy gradient.
 Tensor MegatronDecoder::expert_linear(const Tensor& x, const Layer& w, std::size_t first,
                                       const char* module) {
@@ -90,79 +120,111 @@ Tensor MegatronDecoder::expert_linear(const Tensor& x, const Layer& w, std::size
   return quantized_linear(x, weights, module, {});
 }
 
-/// The rotary embedding of q is computed in place; that of the keys writes keys and values, which the latent
-/// was expanded to, into two tensors.
+Tensor MegatronDecoder::normed_before(const Tensor& x, const Tensor& norm, const char* module, const Layer& w,
+                                      const std::function<Tensor(const Tensor&)>& consumer) {
+  const auto region = [this, norm, module](const std::vector<Tensor>& in) {
+    const ModuleScope scope(t_, module);
+    return std::vector{rms_norm(t_, in[0], norm)};
+  };
+  if (!s_.megatron.recomputed.norms) return consumer(region({x})[0]);
+  OutputCheckpoint normed(t_, {x}, region);
+  const Tensor out = consumer(normed.outputs()[0]);
+  normed.discard(out);
+  quantizing_ = w.quantized;
+  return out;
+}
+
+/// q, keys and values of one rank. The rotary embedding of q is computed in place; that of the keys writes
+/// keys and values, which the latent was expanded to, into two tensors.
+std::vector<Tensor> MegatronDecoder::latent_projections(const Tensor& q_latent, const Tensor& latent,
+                                                        const Tensor& rotated, const Layer& w) {
+  quantizing_ = w.quantized;
+  const Tensor q = w.q_down ? norm_linear(q_latent, w.q_norm, w.q_up, {}, "self_attention.linear_q_up_proj")
+                            : column_linear(q_latent, w.q_up, "self_attention.linear_q_proj");
+  const Tensor expanded = norm_linear(latent, w.kv_norm, w.kv_up, {}, "self_attention.linear_kv_up_proj");
+  const ModuleScope scope(t_, "self_attention");
+  std::vector<Tensor> angles;  // that operators keep which are not fused; those of q and of the keys
+  if (!s_.megatron.fused_rotation)
+    for (int i = 0; i < 4; ++i)
+      angles.push_back(t_.make({tokens_ / batch_, w.rope_dim}, s_.weights, i % 2 ? "sine" : "cosine"));
+  const std::array inputs{expanded, rotated};
+  const std::int64_t keys = w.heads * w.q_head_dim, values = w.heads * w.v_head_dim;
+  std::vector<Tensor> kv =
+      t_.apply_many({"keys and values", inputs, angles, false,
+                     [this, width = expanded->shape[1], rope = w.rope_dim](BackwardCall& c) {
+                       c.results[0] = t_.make({tokens_, width}, s_.weights, "gradient");
+                       c.results[1] = t_.make({tokens_, rope}, s_.weights, "gradient");
+                     }},
+                    [&] {
+                      return std::vector<Tensor>{t_.make({tokens_, keys}, s_.weights, "keys"),
+                                                 t_.make({tokens_, values}, s_.weights, "values")};
+                    });
+  return {q, kv[0], kv[1]};
+}
+
 Tensor MegatronDecoder::latent_attention(const Tensor& x, const Layer& w) {
-  Tensor q, latent;
-  {
-    const auto normed = [&] {
-      const ModuleScope scope(t_, "input_layernorm");
-      return rms_norm(t_, x, w.qkv_norm);
-    };
-    const Tensor input = normed();
-    q = plain_linear(input, w.q_down ? w.q_down : w.q_up, "self_attention.linear_q_down_proj");
-    latent = plain_linear(input, w.kv_down, "self_attention.linear_kv_down_proj");
-  }
-  if (w.q_down) q = norm_linear(q, w.q_norm, w.q_up, {}, "self_attention.linear_q_up_proj");
-  const std::vector<Tensor> parts = split(t_, latent, {w.latent, w.rope_dim});
-  latent.reset();
-  Tensor out;
-  {
-    const Tensor expanded = norm_linear(parts[0], w.kv_norm, w.kv_up, {}, "self_attention.linear_kv_up_proj");
-    const ModuleScope scope(t_, "self_attention");
-    const std::array inputs{expanded, parts[1]};
-    const std::int64_t keys = w.heads * w.q_head_dim, values = w.heads * w.v_head_dim;
-    const std::vector<Tensor> kv =
-        t_.apply_many({"keys and values",
-                       inputs,
-                       {},
-                       false,
-                       [this, width = expanded->shape[1], rope = w.rope_dim](BackwardCall& c) {
-                         c.results[0] = t_.make({tokens_, width}, s_.weights, "gradient");
-                         c.results[1] = t_.make({tokens_, rope}, s_.weights, "gradient");
-                       }},
-                      [&] {
-                        return std::vector<Tensor>{t_.make({tokens_, keys}, s_.weights, "keys"),
-                                                   t_.make({tokens_, values}, s_.weights, "values")};
-                      });
+  return normed_before(x, w.qkv_norm, "input_layernorm", w, [this, &w](const Tensor& input) {
+    const Tensor q = w.q_down ? plain_linear(input, w.q_down, "self_attention.linear_q_down_proj") : input;
+    Tensor latent = plain_linear(input, w.kv_down, "self_attention.linear_kv_down_proj");
+    std::vector<Tensor> parts = split(t_, latent, {w.latent, w.rope_dim});
+    latent.reset();
+    // Keys need the rotated part of all tokens. It is gathered from a contiguous copy.
+    if (s_.megatron.sequence_parallel) {
+      const ModuleScope scope(t_, "self_attention");
+      const Tensor copy = t_.make(parts[1]->shape.made_contiguous(), parts[1]->type, "rotated part, copied");
+      parts[1] = resized(t_, parts[1], tokens_, "rotated part of all tokens");
+    }
     const auto attended = [this, &w](const std::vector<Tensor>& in) {
       return core_attention(in[0], in[1], in[2], w);
     };
-    const std::vector<Tensor> in{q, kv[0], kv[1]};
-    out = s_.selective ? t_.checkpointed_reentrant(in, attended) : attended(in);
-  }
-  return row_linear(out, w.o, "self_attention.linear_proj", true);
+    const auto output = [&](const std::vector<Tensor>& qkv) {
+      const ModuleScope scope(t_, "self_attention");
+      return s_.selective ? t_.checkpointed_reentrant(qkv, attended) : attended(qkv);
+    };
+    Tensor out;
+    if (s_.megatron.recomputed.up_projections) {
+      OutputCheckpoint projected(t_, {q, parts[0], parts[1]}, [this, &w](const std::vector<Tensor>& in) {
+        return latent_projections(in[0], in[1], in[2], w);
+      });
+      out = output(projected.outputs());
+      projected.discard(out);
+    } else {
+      out = output(latent_projections(q, parts[0], parts[1], w));
+    }
+    return row_linear(out, w.o, "self_attention.linear_proj", true);
+  });
 }
 
 /// Chooses the experts and returns the tokens in the order of their experts. Keeps f32 scores, those of the
 /// auxiliary loss, which experts were chosen, and a map of rows.
 Tensor MegatronDecoder::routed(const Tensor& x, const Layer& w) {
   const ModuleScope scope(t_, "mlp.router");
-  const Shape of_experts{tokens_, w.expert_count};
+  const Shape of_experts{rows_, w.expert_count};
+  const Element type = s_.megatron.router_in_f32 ? Element::kF32 : x->type;
   const std::array inputs{x, w.router};
   Tensor probabilities;
   {
-    const Tensor logits = t_.make(of_experts, x->type, "logits");
+    const Tensor logits = t_.make(of_experts, type, "logits");
     const std::array saved{x, t_.make(of_experts, Element::kF32, "scores"),
                            t_.make(of_experts, Element::kF32, "scores of the auxiliary loss"),
                            t_.make(of_experts, Element::kBool, "chosen experts")};
     probabilities = t_.apply({"probabilities", inputs, saved, false,
                               [this, weight = w.router](BackwardCall& c) {
-                                c.results[0] = t_.make({tokens_, hidden_}, s_.weights, "gradient");
+                                c.results[0] = t_.make({rows_, hidden_}, s_.weights, "gradient");
                                 c.results[1] = t_.make(weight->shape, s_.weights, "gradient of the weight");
                               }},
-                             of_experts, Element::kF32);
+                             of_experts, type);
   }
-  const Tensor map = t_.make({tokens_, 2 * w.expert_count + 1}, Element::kI32, "map of rows");
+  const Tensor map = t_.make({rows_, 2 * w.expert_count + 1}, Element::kI32, "map of rows");
   const std::array both{x, probabilities};
   const std::array saved{map, probabilities};
   return t_.apply({"permuted tokens", both, saved, false,
                    [this](BackwardCall& c) {
-                     c.results[0] = t_.make({tokens_, hidden_}, s_.weights, "gradient");
+                     c.results[0] = t_.make({rows_, hidden_}, s_.weights, "gradient");
                      c.results[1] =
-                         t_.make(c.saved[1]->shape, Element::kF32, "gradient of the probabilities");
+                         t_.make(c.saved[1]->shape, c.saved[1]->type, "gradient of the probabilities");
                    }},
-                  {tokens_ * w.experts_per_token, hidden_}, x->type);
+                  {rows_ * w.experts_per_token, hidden_}, x->type);
 }
 
 /// Fp8Padding: quantized products pad the tokens of each expert.
@@ -174,37 +236,75 @@ std::int64_t MegatronDecoder::padded_rows(std::int64_t rows, const Layer& w) con
   return experts * ((each + multiple - 1) / multiple * multiple);
 }
 
+/// The rows of the rank's experts in their order, from those that the rank received. Ranks that divide an
+/// expert gather the rows of all of them.
+Tensor MegatronDecoder::dispatched(const Tensor& received, const Layer& w) {
+  const std::int64_t rows = received->shape[0];
+  const Tensor all = s_.megatron.expert_tensor > 1
+                         ? resized(t_, received, rows * s_.megatron.expert_tensor, "gathered rows")
+                         : received;
+  return w.experts.size() > 2 ? moved(t_, all, "tokens by expert") : all;
+}
+
+/// The opposite. The sum over the ranks that divide an expert is in the type of the router's scores.
+Tensor MegatronDecoder::combined(const Tensor& results, const Layer& w) {
+  Tensor x = w.experts.size() > 2 ? moved(t_, results, "results by rank") : results;
+  if (s_.megatron.expert_tensor == 1) return x;
+  const std::int64_t rows = x->shape[0] / s_.megatron.expert_tensor;
+  if (!s_.megatron.router_in_f32) return resized(t_, x, rows, "sum of results");
+  x = to(t_, x, Element::kF32);
+  x = resized(t_, x, rows, "sum of results");
+  return to(t_, x, s_.weights);
+}
+
+Tensor MegatronDecoder::shared_expert(const Tensor& x, const Layer& w) {
+  const auto region = [this, &w](const std::vector<Tensor>& in) {
+    quantizing_ = w.quantized;
+    const Tensor both = column_linear(in[0], w.shared_fc1, "mlp.shared_experts.linear_fc1", true);
+    return row_linear(swiglu(both), w.shared_fc2, "mlp.shared_experts.linear_fc2");
+  };
+  return s_.megatron.recomputed.shared_expert ? t_.checkpointed_reentrant({x}, region) : region({x});
+}
+
+/// TEGroupedMLP.forward(): results of the rank's experts for their rows.
+Tensor MegatronDecoder::routed_experts(const Tensor& sorted, const Layer& w) {
+  const std::int64_t rows = sorted->shape[0], padded = padded_rows(rows, w);
+  const Tensor input = padded > rows ? resized(t_, sorted, padded, "padded tokens") : sorted;
+  const Element type = s_.megatron.router_in_f32 ? Element::kF32 : s_.weights;
+  const Tensor scale = t_.make({padded}, type, "probabilities of the rows");
+  const Tensor both = expert_linear(input, w, 0, "mlp.experts.linear_fc1");
+  Tensor out;
+  if (s_.megatron.recomputed.activation) {
+    OutputCheckpoint activated(t_, {both, scale}, [this](const std::vector<Tensor>& in) {
+      return std::vector{swiglu(in[0], in[1])};
+    });
+    out = expert_linear(activated.outputs()[0], w, 1, "mlp.experts.linear_fc2");
+    activated.discard(out);
+  } else {
+    out = expert_linear(swiglu(both, scale), w, 1, "mlp.experts.linear_fc2");
+  }
+  return padded > rows ? resized(t_, out, rows, "results without padding") : out;
+}
+
 /// MoELayer.forward(), whose variables keep the permuted and the received tokens, and the results of the
 /// experts before and after they are sent back.
-Tensor MegatronDecoder::experts(const Tensor& h, const Layer& w) {
-  use_workspaces_of_experts();
-  const auto normed = [&] {
-    const ModuleScope scope(t_, "pre_mlp_layernorm");
-    return rms_norm(t_, h, w.mlp_norm);
-  };
-  const Tensor x = normed();
+Tensor MegatronDecoder::experts_of(const Tensor& x, const Layer& w) {
+  quantizing_ = w.quantized;
+  const bool exchanges = s_.megatron.expert_ranks > 1;
   const Tensor permuted = routed(x, w);
-  const Tensor received = moved(t_, permuted, "tokens after all-to-all");
+  const Tensor received = exchanges ? moved(t_, permuted, "tokens after all-to-all") : permuted;
   Tensor shared;
-  if (w.shared_fc1) {
-    const Tensor both = plain_linear(x, w.shared_fc1, "mlp.shared_experts.linear_fc1", true);
-    shared = row_linear(swiglu(both), w.shared_fc2, "mlp.shared_experts.linear_fc2");
-  }
+  if (w.shared_fc1) shared = shared_expert(x, w);
   const auto computed = [&] {
-    const Tensor sorted = moved(t_, received, "tokens by expert");
-    const std::int64_t rows = sorted->shape[0], padded = padded_rows(rows, w);
-    const Tensor input = padded > rows ? resized(t_, sorted, padded, "padded tokens") : sorted;
-    const Tensor scale = t_.make({padded}, Element::kF32, "probabilities of the rows");
-    const Tensor both = expert_linear(input, w, 0, "mlp.experts.linear_fc1");
-    Tensor out = expert_linear(swiglu(both, scale), w, 1, "mlp.experts.linear_fc2");
-    if (padded > rows) out = resized(t_, out, rows, "results without padding");
-    return moved(t_, out, "results by rank");
+    const Tensor sorted = dispatched(received, w);
+    const Tensor out = routed_experts(sorted, w);
+    return combined(out, w);
   };
   const Tensor results = computed();
   Tensor out;
   {
     const ModuleScope scope(t_, "mlp");
-    const Tensor returned = moved(t_, results, "results after all-to-all");
+    const Tensor returned = exchanges ? moved(t_, results, "results after all-to-all") : results;
     const std::array inputs{returned};
     out = t_.apply({"output",
                     inputs,
@@ -213,9 +313,17 @@ Tensor MegatronDecoder::experts(const Tensor& h, const Layer& w) {
                     [this, rows = returned->shape[0]](BackwardCall& c) {
                       c.results[0] = t_.make({rows, hidden_}, s_.weights, "gradient of the results");
                     }},
-                   {tokens_, hidden_}, x->type);
+                   {rows_, hidden_}, x->type);
   }
   return shared ? add(t_, out, shared) : out;
+}
+
+Tensor MegatronDecoder::experts(const Tensor& h, const Layer& w) {
+  use_workspaces_of_experts();
+  return normed_before(h, w.mlp_norm, "pre_mlp_layernorm", w, [this, &w](const Tensor& x) {
+    const auto region = [this, &w](const std::vector<Tensor>& in) { return experts_of(in[0], w); };
+    return s_.megatron.recomputed.experts ? t_.checkpointed_reentrant({x}, region) : region({x});
+  });
 }
 
 /// The products of the experts run on four streams, each with a workspace of cuBLAS.

@@ -101,12 +101,16 @@ Tensor MegatronDecoder::layers(Tensor x, const VirtualStage& stage) {
 Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
   quantizing_ = w.quantized;
   const Tensor h = add(t_, x, w.kv_up ? latent_attention(x, w) : attention(x, w));
-  const auto fed = [&] {
-    if (w.router) return experts(h, w);
-    const Tensor both = norm_linear(h, w.mlp_norm, w.fc1, {}, "mlp.linear_fc1");
+  return add(t_, h, w.router ? experts(h, w) : dense_mlp(h, w));
+}
+
+Tensor MegatronDecoder::dense_mlp(const Tensor& h, const Layer& w) {
+  const auto region = [this, &w](const std::vector<Tensor>& in) {
+    quantizing_ = w.quantized;
+    const Tensor both = norm_linear(in[0], w.mlp_norm, w.fc1, {}, "mlp.linear_fc1");
     return row_linear(swiglu(both), w.fc2, "mlp.linear_fc2");
   };
-  return add(t_, h, fed());
+  return s_.megatron.recomputed.mlp ? t_.checkpointed_reentrant({h}, region) : region({h});
 }
 
 Tensor MegatronDecoder::norm_linear(const Tensor& x, const Tensor& norm, const Tensor& weight,
@@ -196,8 +200,8 @@ Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
       q = normed(q, w.heads, w.q_norm);
       k = normed(k, w.kv_heads, w.k_norm);
     }
-    q = fused_map(t_, q, {tokens_, q_width});
-    k = fused_map(t_, k, {tokens_, kv_width});
+    q = rotated(q, w.head_dim);
+    k = rotated(k, w.head_dim);
     if (s_.selective)
       out = t_.checkpointed_reentrant({q, k, parts[2]}, [this, &w](const std::vector<Tensor>& in) {
         return core_attention(in[0], in[1], in[2], w);
@@ -206,6 +210,43 @@ Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
       out = core_attention(q, k, parts[2], w);
   }
   return row_linear(out, w.o, "self_attention.linear_proj", true);
+}
+
+/// The rotary embedding of queries or keys: one kernel, or the operators of _apply_rotary_pos_emb_bshd(),
+/// which keep cosine and sine in 16 bits.
+Tensor MegatronDecoder::rotated(const Tensor& x, std::int64_t head_dim) {
+  const Shape shape{tokens_, x->shape[1]}, half{tokens_, x->shape[1] / 2};
+  if (s_.megatron.fused_rotation) return fused_map(t_, x, shape);
+  const Shape angles{tokens_ / batch_, head_dim};
+  const std::array saved{t_.make(angles, x->type, "cosine"), t_.make(angles, x->type, "sine")};
+  Tensor sum;
+  {
+    const Tensor by_cosine = t_.make(shape, x->type, "product with the cosine");
+    Tensor by_sine;
+    {
+      const Tensor negated = t_.make(half, x->type, "negated half");
+      const Tensor halves = t_.make(shape, x->type, "exchanged halves");
+      by_sine = t_.make(shape, x->type, "product with the sine");
+    }
+    sum = t_.make(shape, x->type, "sum");
+  }
+  const Tensor out = t_.make(shape, x->type, "output");
+  const std::array inputs{x};
+  return t_.apply_view({"output", inputs, saved, false,
+                        [this, shape, half, type = x->type](BackwardCall& c) {
+                          Tensor sum_of_both;
+                          {
+                            const Tensor by_sine = t_.make(shape, type, "gradient by the sine");
+                            const Tensor negated = t_.make(half, type, "negated half");
+                            sum_of_both = t_.make(shape, type, "gradient of the halves");
+                          }
+                          { const Tensor by_cosine = t_.make(shape, type, "gradient by the cosine"); }
+                          // Backward of two slices, of all elements and of none.
+                          c.results[0] = t_.make(shape, type, "gradient");
+                          sum_of_both.reset();
+                          const Tensor of_none = t_.make(shape, type, "gradient of no element");
+                        }},
+                       out, out->shape);
 }
 
 /// The fused attention of cuDNN keeps q, k, v, its output and an f32 number per row and head; its backward
@@ -318,7 +359,8 @@ Tensor MegatronDecoder::head(const Tensor& x) {
 }
 
 /// in place: the kernel of Transformer Engine writes the gradient over the logits. Otherwise the logits are
-/// copied to f32 and the gradient is written over the copy, which autograd converts.
+/// copied to f32 and the gradient is written over the copy, which autograd converts. Compiled, the backward
+/// pass copies the softmax before it subtracts the targets, and converts it in the same kernel.
 Tensor MegatronDecoder::loss_of(const Tensor& logits) {
   const ModuleScope scope(t_, "loss");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
@@ -330,8 +372,17 @@ Tensor MegatronDecoder::loss_of(const Tensor& logits) {
   const std::array inputs{logits};
   const std::array saved{kept};
   Tensor loss = t_.apply_view(
-      {"loss", inputs, saved, false, [](BackwardCall& c) { c.results[0] = c.tape.alias(c.saved[0]); }}, out,
-      out->shape);
+      {"loss", inputs, saved, false,
+       [compiled = !s_.megatron.loss_in_place && s_.megatron.loss_compiled,
+        type = logits->type](BackwardCall& c) {
+         if (!compiled) {
+           c.results[0] = c.tape.alias(c.saved[0]);
+           return;
+         }
+         const Tensor copy = c.tape.make(c.saved[0]->shape, Element::kF32, "copy of the softmax");
+         c.results[0] = c.tape.make(c.saved[0]->shape, type, "gradient of the logits");
+       }},
+      out, out->shape);
   t_.in_loss = false;
   t_.purpose = before;
   return loss;

@@ -13,7 +13,7 @@ namespace {
 /// The passes of one rank are those of any other, of as many ranks as there are.
 StepSettings of_one_rank(StepSettings s) {
   s.megatron.optimizer_rank = 0;
-  s.megatron.optimizer_ranks = 1;
+  s.megatron.optimizer_ranks = s.megatron.expert_optimizer_ranks = 1;
   return s;
 }
 

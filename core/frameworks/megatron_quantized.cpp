@@ -214,6 +214,8 @@ Tensor MegatronDecoder::quantized_linear(const Tensor& x, std::span<const Tensor
   const auto parts = static_cast<std::int64_t>(weights.size());
   const std::int64_t rows = x->shape[0], width = x->shape[1], outputs = weight->shape[0];
   const bool gathers = kind.row_parallel && s_.megatron.sequence_parallel;
+  if (kind.column_parallel && s_.megatron.sequence_parallel)
+    return quantized_column_linear(x, weight, module, kind.keeps_input);
   Quantized input = quantize({rows, width}, {true, t_.grad_enabled && !kind.keeps_input}, parts);
   // With columns even in a forward pass without gradients.
   for (const Tensor& w : weights) use_weight(w, true, module);
@@ -244,6 +246,47 @@ Tensor MegatronDecoder::quantized_linear(const Tensor& x, std::span<const Tensor
          dummy_gradient(weight);
        }},
       out, out->shape);
+}
+
+/// Under sequence parallelism: gathers its quantized input in both passes. With one scale per tensor it keeps
+/// rows, which can be gathered.
+Tensor MegatronDecoder::quantized_column_linear(const Tensor& x, const Tensor& weight, const char* module,
+                                                bool keeps_input) {
+  const std::int64_t width = x->shape[1], outputs = weight->shape[0];
+  const bool rows_only = has_tensor_scales(s_.megatron.products.recipe);
+  Quantized input = quantize({rows_, width}, {true, t_.grad_enabled && !keeps_input && !rows_only});
+  Tensor out;
+  {
+    const Quantized all = gather_quantized({tokens_, width}, {true, false});
+    use_weight(weight, true, module);
+    out = t_.make({tokens_, outputs}, x->type, "output");
+    reorder_scales({tokens_, width}, false, weight->shape, false);
+  }
+  if (!rows_only) keep_columns(input);
+  std::vector<Tensor> saved;
+  if (keeps_input)
+    saved = {x};
+  else
+    append(saved, input);
+  input = {};
+  const std::array inputs{x};
+  return t_.apply_view({"output", inputs, saved, false,
+                        [this, weight, width, outputs, rows_only, keeps_input](BackwardCall& c) {
+                          const Element type = c.grads[0]->type;
+                          Quantized gradient = gradient_of_output(tokens_, outputs, false);
+                          Quantized again;
+                          if (keeps_input) again = quantize({rows_, width}, {rows_only, !rows_only});
+                          Quantized all = gather_quantized({tokens_, width}, {rows_only, !rows_only});
+                          const Tensor product = t_.make({tokens_, width}, type, "gradient of all tokens");
+                          reorder_scales({tokens_, outputs}, false, weight->shape, true);
+                          if (rows_only && has_column_copy(s_.megatron.products))
+                            all.columns = t_.make({tokens_, width}, Element::kByte, "quantized by columns");
+                          reorder_scales({tokens_, width}, true, {tokens_, outputs}, true);
+                          if (!keeps_input) c.saved.clear();
+                          c.results[0] = scattered(product, "gradient of the rank's tokens");
+                          dummy_gradient(weight);
+                        }},
+                       out, out->shape);
 }
 
 }  // namespace trainhost::frameworks

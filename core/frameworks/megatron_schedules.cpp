@@ -45,6 +45,7 @@ Tensor MegatronDecoder::received(const char* name) {
 Tensor MegatronDecoder::run_forward(std::uint32_t step, const Tensor& input, std::size_t stage) {
   t_.begin(kForward, step, ++forwards_);
   t_.recording = step == 1 && forwards_ == 1;
+  last_inputs_[stage] = input;
   use_workspace();
   Tensor output = forward(input, virtual_stages_[stage]);
   t_.recording = false;
@@ -70,7 +71,7 @@ Tensor MegatronDecoder::run_backward(std::uint32_t step, const Tensor& gradient,
   const Pass pass = std::move(in_flight_[stage].front());
   in_flight_[stage].pop_front();
   t_.run_backward(pass.output, {}, gradient);
-  return pass.input ? std::move(pass.input->grad) : Tensor();
+  return pass.input ? pass.input->grad : Tensor();
 }
 
 /// forward_backward_pipelining_without_interleaving(), whose local variables keep the last gradients that

@@ -7,6 +7,18 @@ namespace trainhost::frameworks {
 
 std::pair<std::uint32_t, std::uint32_t> layers_of_stage(std::uint32_t layers, const StageOfPipeline& stage) {
   if (stage.stages == 1 || stage.alone) return {0, layers};
+  if (stage.first_layers || stage.last_layers) {
+    const std::uint32_t given = (stage.first_layers > 0) + (stage.last_layers > 0);
+    const std::uint32_t others =
+        stage.stages == given ? 0
+                              : (layers - stage.first_layers - stage.last_layers) / (stage.stages - given);
+    const std::uint32_t first = stage.first_layers ? stage.first_layers : others;
+    const auto begin_of = [&](std::uint32_t index) {
+      if (index == stage.stages) return layers;
+      return index == 0 ? 0 : first + (index - 1) * others;
+    };
+    return {begin_of(stage.index), begin_of(stage.index + 1)};
+  }
   const std::uint32_t parts = layers + (stage.ends_count ? 2 : 0);
   const std::uint32_t each = parts / stage.stages, more = parts % stage.stages;
   const auto begin = [&](std::uint32_t index) {

@@ -26,14 +26,17 @@ struct StageOfPipeline {
   /// The embedding, and the norm with the head, count as a layer each: torchtitan from 0.1 on.
   bool ends_count = false;
   bool alone = false;  // the model has the layers of this stage only
+  /// Layers of the first and of the last stage, if they have not as many as the others; 0: they have.
+  std::uint32_t first_layers = 0, last_layers = 0;
   StageBuffers buffers = StageBuffers::kUntilNextStep;
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == stages; }
   bool operator==(const StageOfPipeline&) const = default;
 };
 
-/// First layer of the stage, and one past its last. Layers that are left over go to the first stages; in
-/// torchtitan 0.0 to those from the second on.
+/// First layer of the stage, and one past its last. Beside a given number in the first or the last stage the
+/// others have equal numbers, which the caller has checked. Else layers that are left over go to the first
+/// stages; in torchtitan 0.0 to those from the second on.
 std::pair<std::uint32_t, std::uint32_t> layers_of_stage(std::uint32_t layers, const StageOfPipeline& stage);
 
 class Pipeline {

@@ -46,16 +46,34 @@ enum LoraTarget : std::uint32_t {
   kLoraDown = 64,
 };
 
+/// Modules of --recompute-modules beside core_attn, whose outputs or activations are computed again.
+struct RecomputedModules {
+  bool activation = false;      // moe_act: the outputs of SwiGLU in the experts
+  bool norms = false;           // layernorm: outputs of norms that are not part of a product
+  bool up_projections = false;  // mla_up_proj: q, keys and values of multi-latent attention
+  bool mlp = false;             // of dense layers
+  bool experts = false;         // moe: router, experts and shared expert
+  bool shared_expert = false;
+  bool operator==(const RecomputedModules&) const = default;
+};
+
 /// What only Megatron-LM has.
 struct MegatronPolicy {
   bool distributed_optimizer = false;  // weights are moved to a buffer; main weights and moments are divided
   std::uint32_t optimizer_ranks = 1;   // that share main weights and moments
   std::uint32_t expert_ranks = 1;      // each has a part of the experts
-  std::uint32_t optimizer_rank = 0;    // of these
+  std::uint32_t expert_tensor = 1;     // ranks that divide the matrices of one expert
+  /// Ranks that share main weights and moments of the same experts, if there is a distributed optimizer.
+  std::uint32_t expert_optimizer_ranks = 1;
+  bool router_in_f32 = true;         // --moe-router-dtype fp32; otherwise scores have the type of the weights
+  std::uint32_t optimizer_rank = 0;  // of these
   bool sequence_parallel = false;
   bool context_ring = true;           // context parallelism by p2p; otherwise by all-to-all
   bool loss_in_place = true;          // the loss of Transformer Engine; otherwise that of Megatron Core
+  bool loss_compiled = false;         // the latter by torch.compile (--cross-entropy-loss-fusion)
+  bool fused_rotation = true;         // false: --no-rope-fusion
   std::uint32_t recompute_every = 1;  // layers that are recomputed together
+  RecomputedModules recomputed;       // of each layer
   std::uint32_t virtual_stages = 1;   // of each pipeline rank
   Element gradients = Element::kF32, moments = Element::kF32;
   std::uint64_t linear_workspace = 0;  // bytes that Transformer Engine gives cuBLAS

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/frameworks/calculate_step.hpp"
 #include "core/frameworks/evaluate.hpp"
 #include "core/frameworks/trace_section.hpp"
 #include "core/frameworks/training_step.hpp"

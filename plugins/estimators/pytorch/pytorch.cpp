@@ -32,7 +32,7 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "forward_prefetch", "use_orig_params", "float8_gather", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "expert_tensor", "first_stage_layers",
   "last_stage_layers", "offload_gradients", "lora_head", "saved_head", "saved_embedding", "lora_embedding", "lora_dropout", "context_exchange",
-  "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
+  "recompute_modules", "router_type", "compiled_loss", "rope_fusion", "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
   "compute_capability"]
 priority = 80
 )");
@@ -81,8 +81,9 @@ void reject_settings_of_the_closed_form(const rules::Options& given, const std::
     throw usage_error("the estimator 'pytorch' does not describe " + what);
   };
   for (const char* key : {"first_stage_layers", "last_stage_layers"})
-    if (given.text(key)) refuse("plan." + std::string(key) + ": stages with a given number of layers");
-  if (given.number("expert_tensor", 1, 1 << 20).value_or(1) > 1)
+    if (given.text(key) && framework != "megatron")
+      refuse("plan." + std::string(key) + ": stages with a given number of layers");
+  if (given.number("expert_tensor", 1, 1 << 20).value_or(1) > 1 && framework != "megatron")
     refuse("plan.expert_tensor: experts with tensor parallelism");
   if (given.flag("lora_head", false)) refuse("adapters of the LM head");
   if (given.flag("lora_embedding", false)) refuse("adapters of the embedding");
@@ -153,7 +154,8 @@ void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
 
 /// text: names separated by commas, each of which switches a kernel on.
 void switch_on(const std::string& key, const std::string& text,
-               std::initializer_list<std::pair<std::string_view, bool*>> kernels) {
+               std::initializer_list<std::pair<std::string_view, bool*>> kernels,
+               const std::string& what = "kernels") {
   for (std::size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find(',', begin), text.size());
     const std::string name = text.substr(begin, end - begin);
@@ -161,8 +163,8 @@ void switch_on(const std::string& key, const std::string& text,
     if (kernel == kernels.end()) {
       std::string names;
       for (const auto& [other, on] : kernels) names += std::string(other) + ", ";
-      throw abi::StatusError(TH_E_ARG, "plan." + key + ": '" + name + "' is none of its kernels",
-                             names + "separated by commas, or none");
+      throw abi::StatusError(TH_E_ARG, "plan." + key + ": '" + name + "' is none of its " + what,
+                             names + "separated by commas" + (what == "kernels" ? ", or none" : ""));
     }
     *kernel->second = true;
   }
@@ -200,6 +202,24 @@ void set_adapter_kernel_options(const rules::Options& given, pytorch::Options& o
   o.adapter_kernels_given = true;
   if (*text == "none") return;
   switch_on("adapter_kernels", *text, {{"mlp", &k.mlp}, {"qkv", &k.qkv}, {"o", &k.output}});
+}
+
+/// Modules that selective recomputation of Megatron-LM computes again.
+void set_module_options(const rules::Options& given, pytorch::Options& o) {
+  const auto text = given.text("recompute_modules");
+  if (!text) return;
+  o.modules_given = true;
+  o.recomputes_attention = false;
+  frameworks::RecomputedModules& m = o.recomputed;
+  switch_on("recompute_modules", *text,
+            {{"core_attn", &o.recomputes_attention},
+             {"moe_act", &m.activation},
+             {"layernorm", &m.norms},
+             {"mla_up_proj", &m.up_projections},
+             {"mlp", &m.mlp},
+             {"moe", &m.experts},
+             {"shared_experts", &m.shared_expert}},
+            "modules");
 }
 
 /// Products of Megatron-LM in 8 or 4 bits. compute_capability: of memory.device, from the host.
@@ -304,6 +324,15 @@ pytorch::Options options_of(const th_host* host) {
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
   if (const auto exchange = given.choice("context_exchange", {"p2p", "a2a"})) o.context_ring = *exchange == 0;
+  if (const auto type = given.choice("router_type", {"fp32", "bf16"})) o.router_in_f32 = *type == 0;
+  o.compiled_loss = given.flag("compiled_loss", false);
+  o.fused_rotation = given.flag("rope_fusion", true);
+  set_module_options(given, o);
+  const auto whole = [&](const char* key) {
+    return static_cast<std::uint32_t>(given.number(key, 1, 1 << 20).value_or(0));
+  };
+  o.first_stage_layers = whole("first_stage_layers"), o.last_stage_layers = whole("last_stage_layers");
+  o.expert_tensor = whole("expert_tensor");
   set_product_options(given, o);
   // 0: what transformers takes for "auto". count() accepts positive numbers only.
   if (given.text("reduce_bucket") == "0")
@@ -364,7 +393,11 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     const ModelSpec model = abi::from_c(*m);
     pytorch::Options options = options_of(host);
     options.dropout = dropout_of(model);
-    const MemoryReport report = pytorch::report(model::from_model(model), abi::from_c(*r), options);
+    RunSpec run = abi::from_c(*r);
+    run.parallel.expert_tensor = options.expert_tensor;
+    run.parallel.first_stage_layers = options.first_stage_layers;
+    run.parallel.last_stage_layers = options.last_stage_layers;
+    const MemoryReport report = pytorch::report(model::from_model(model), run, options);
     abi::send_report(report, sink, summary);
   });
 }

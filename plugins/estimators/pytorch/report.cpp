@@ -457,7 +457,8 @@ ReplayPointer largest_rank(ReplayPointer largest, const Options& options, const 
   if (is_beyond_budget(*largest, options, run)) return largest;
   constexpr std::uint32_t kTried = 4;
   frameworks::StepSettings s = largest->settings;
-  const std::uint32_t ranks = s.megatron.optimizer_ranks, tried = std::min(ranks, kTried);
+  const std::uint32_t ranks = std::max(s.megatron.optimizer_ranks, s.megatron.expert_optimizer_ranks),
+                      tried = std::min(ranks, kTried);
   for (std::uint32_t i = 1; i < tried; ++i) {
     s.megatron.optimizer_rank = static_cast<std::uint32_t>(std::uint64_t{i} * ranks / tried);
     const ReplayPointer r = replay(largest->architecture, s, options.allocator, limit_of(options, run));

@@ -78,7 +78,14 @@ struct Options {
   bool offload_gradients = false;      // DeepSpeed does so with the optimizer
   bool context_ring = true;            // Megatron-LM: --cp-comm-type p2p; otherwise a2a
   frameworks::ProductPolicy products;  // of Megatron-LM
-  bool capability_given = false;       // products.capability is that of memory.device
+  // Of Megatron-LM: what selective recomputation computes again, the type of the router's scores, its own
+  // loss by torch.compile, and one kernel for the rotary embedding.
+  bool recomputes_attention = true, modules_given = false, router_in_f32 = true;
+  bool compiled_loss = false, fused_rotation = true;
+  frameworks::RecomputedModules recomputed;
+  // Fields of RunSpec that no plugin gets; 0: as the other stages, and the tensor-parallel ranks.
+  std::uint32_t first_stage_layers = 0, last_stage_layers = 0, expert_tensor = 0;
+  bool capability_given = false;  // products.capability is that of memory.device
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the

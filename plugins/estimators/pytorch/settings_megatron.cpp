@@ -40,7 +40,8 @@ void check_model(const model::Architecture& a) {
         "Llama, Mistral, Mixtral, Qwen2, Qwen3 and DeepSeek V2 and V3 with experts of one kind are replayed");
 }
 
-/// Experts: each rank has equal parts of them, and all tensor-parallel ranks would share them.
+/// Experts: each rank has equal parts of them. plan.expert_tensor ranks divide each expert; without it all
+/// tensor-parallel ranks do.
 void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
                  std::vector<std::string>& notes) {
   const std::uint32_t ranks = r.parallel.expert;
@@ -54,18 +55,37 @@ void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::Ste
   }
   if (ranks > 1 && !a.has_experts())
     reject("parallel.expert = " + std::to_string(ranks) + " without experts", "the ranks have parts of them");
-  if ((a.has_experts() || latent) && r.parallel.tensor > 1)
-    reject(
-        "parallel.tensor = " + std::to_string(r.parallel.tensor) + " with experts or multi-latent attention",
-        "their tensor parallelism is not replayed");
+  if ((a.has_experts() || latent) && r.parallel.tensor > 1 && !r.parallel.sequence)
+    reject("parallel.tensor = " + std::to_string(r.parallel.tensor) +
+               " without parallel.sequence in a model " +
+               (a.has_experts() ? "with experts" : "with multi-latent attention"),
+           "Megatron Core trains no experts without sequence parallelism", "set parallel.sequence to true");
   if (latent && r.parallel.context > 1)
     reject("parallel.context = " + std::to_string(r.parallel.context) + " with multi-latent attention",
            "its exchange is not replayed");
+  const std::uint32_t each = expert_tensor_ranks(r.parallel);
   s.megatron.expert_ranks = std::max(1u, ranks);
-  if (a.has_experts())
-    notes.push_back(
-        "Experts: grouped products, fused permutation, all-to-all; every expert gets an equal share of the "
-        "tokens (--moe-grouped-gemm --moe-permute-fusion --moe-token-dispatcher-type alltoall).");
+  if (!a.has_experts()) return;
+  const std::uint64_t sharing = std::uint64_t{r.parallel.data} * r.parallel.context * r.parallel.tensor,
+                      parts = std::uint64_t{each} * s.megatron.expert_ranks;
+  if (sharing % parts)
+    reject("parallel.expert = " + std::to_string(ranks) + ", each expert on " + std::to_string(each) +
+               " ranks, with " + std::to_string(sharing) + " data x context x tensor ranks",
+           "the ranks have equal parts of the experts");
+  for (const model::LayerRun& run : a.layers)
+    for (const auto& [width, n] :
+         {std::pair{run.layer.experts.each.width, each}, {run.layer.experts.shared.width, r.parallel.tensor}})
+      if (width % n)
+        reject("experts of width " + std::to_string(width) + " on " + std::to_string(n) + " ranks",
+               "the ranks have equal parts");
+  s.megatron.expert_tensor = each;
+  if (r.parallel.zero == 1) s.megatron.expert_optimizer_ranks = static_cast<std::uint32_t>(sharing / parts);
+  notes.push_back(
+      "Experts: grouped products, fused permutation, all-to-all; every expert gets an equal share of the "
+      "tokens (--moe-grouped-gemm --moe-permute-fusion --moe-token-dispatcher-type alltoall)." +
+      (r.parallel.tensor > 1 ? " Each expert is divided over " + std::to_string(each) +
+                                   (each == 1 ? " rank" : " ranks") + " (plan.expert_tensor)."
+                             : std::string()));
 }
 
 Element type_of(DType t, const char* key) {
@@ -90,16 +110,37 @@ void set_types_of_megatron(const RunSpec& r, frameworks::StepSettings& s) {
   s.megatron.moments = type_of(r.moment, "plan.moments");
 }
 
-void set_recomputation(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+/// "moe_act, layernorm", as --recompute-modules has them.
+std::string names_of_modules(const frameworks::StepSettings& s) {
+  const frameworks::RecomputedModules& m = s.megatron.recomputed;
+  std::string names;
+  for (const auto& [on, name] : {std::pair{s.selective, "core_attn"},
+                                 {m.activation, "moe_act"},
+                                 {m.norms, "layernorm"},
+                                 {m.up_projections, "mla_up_proj"},
+                                 {m.mlp, "mlp"},
+                                 {m.experts, "moe"},
+                                 {m.shared_expert, "shared_experts"}})
+    if (on) names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+void set_recomputation(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                       std::vector<std::string>& notes) {
+  if (o.modules_given && r.recompute != Recompute::kSelective)
+    reject("plan.recompute_modules without selective recomputation",
+           "Megatron Core reads --recompute-modules with --recompute-granularity selective only",
+           "set train.recompute to \"selective\"");
   if (r.recompute == Recompute::kNone) return;
   if (r.recompute == Recompute::kFull) {
     s.checkpoint = true;
     s.megatron.recompute_every = std::max(1u, r.memory.recompute_every);
   } else if (r.recompute == Recompute::kSelective) {
-    s.selective = true;
+    s.selective = o.recomputes_attention;
+    s.megatron.recomputed = o.recomputed;
     notes.push_back(
-        "Selective recomputation is that of attention (core_attn); it keeps q, k, and the product of which v "
-        "is a part.");
+        "Selective recomputation: " + names_of_modules(s) + " (plan.recompute_modules)." +
+        (s.selective ? " Attention keeps q, k, and the product of which v is a part." : std::string()));
   } else {
     reject("a number of layers that are recomputed in Megatron-LM", "none or all of a stage are replayed",
            "set train.recompute to \"none\", \"selective\" or \"full\"");
@@ -111,7 +152,21 @@ void set_stages(const model::Architecture& a, const RunSpec& r, frameworks::Step
                 std::vector<std::string>& notes) {
   const std::uint32_t stages = r.parallel.pipeline, virtual_stages = std::max(1u, r.parallel.virtual_stages);
   if (stages < 2) return;
-  if (a.layer_count() % (std::uint64_t{stages} * virtual_stages))
+  const std::uint32_t first = r.parallel.first_stage_layers, last = r.parallel.last_stage_layers;
+  if (first || last) {
+    const std::uint32_t others = stages - (first > 0) - (last > 0);
+    if (virtual_stages > 1)
+      reject("parallel.interleave = " + std::to_string(virtual_stages) +
+                 " with plan.first_stage_layers or plan.last_stage_layers",
+             "virtual stages with equal numbers of layers are replayed");
+    if (std::uint64_t{first} + last + others > a.layer_count() ||
+        (others ? (a.layer_count() - first - last) % others : a.layer_count() - first - last))
+      reject("plan.first_stage_layers = " + std::to_string(first) +
+                 ", plan.last_stage_layers = " + std::to_string(last) + " of " +
+                 std::to_string(a.layer_count()) + " layers in " + std::to_string(stages) + " stages",
+             "the other stages have equal numbers of layers in Megatron Core");
+    s.stage.first_layers = first, s.stage.last_layers = last;
+  } else if (a.layer_count() % (std::uint64_t{stages} * virtual_stages))
     reject("parallel.pipeline = " + std::to_string(stages) +
                (virtual_stages > 1 ? ", parallel.interleave = " + std::to_string(virtual_stages)
                                    : std::string()) +
@@ -174,27 +229,38 @@ void set_ranks(const model::Architecture& a, const RunSpec& r, const Options& o,
   s.megatron.distributed_optimizer = p.zero == 1;
   if (p.zero == 1) s.megatron.optimizer_ranks = p.data * p.context;
   notes.push_back(
-      p.zero == 1 && p.data * p.context == 1
+      p.zero == 1 && p.data * p.context == 1 && s.megatron.expert_optimizer_ranks == 1
           ? std::string("Distributed optimizer: nothing is divided, because there is one data and "
                         "context rank, which has all main weights and moments of its part.")
-      : p.zero == 1 ? "Distributed optimizer: main weights and moments are divided over " +
-                          std::to_string(p.data * p.context) + " ranks (data and context)" +
-                          (p.expert > 1 ? ", those of experts over " +
-                                              std::to_string(p.data * p.context / p.expert) + "."
-                                        : std::string("."))
-                    : std::string("Without the distributed optimizer each rank has all main weights and "
-                                  "moments."));
+      : p.zero == 1
+          ? "Distributed optimizer: main weights and moments are divided over " +
+                std::to_string(p.data * p.context) + " ranks (data and context)" +
+                (s.megatron.expert_optimizer_ranks != p.data * p.context && a.has_experts()
+                     ? ", those of experts over " + std::to_string(s.megatron.expert_optimizer_ranks) + "."
+                     : std::string("."))
+          : std::string("Without the distributed optimizer each rank has all main weights and "
+                        "moments."));
 }
 
-void set_loss(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+void set_loss(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+              std::vector<std::string>& notes) {
   if (r.memory.cross_entropy != CrossEntropy::kInPlace && r.memory.cross_entropy != CrossEntropy::kPlain)
     reject("this plan.cross_entropy in Megatron-LM",
            "\"in-place\" is the fused loss of Transformer Engine, \"plain\" that of Megatron Core");
   s.megatron.loss_in_place = r.memory.cross_entropy == CrossEntropy::kInPlace;
+  s.megatron.loss_compiled = o.compiled_loss;
+  if (s.megatron.loss_in_place && o.compiled_loss)
+    reject("plan.compiled_loss with plan.cross_entropy = \"in-place\"",
+           "the loss of Transformer Engine is a kernel of its own",
+           "set plan.cross_entropy to \"plain\", which is the loss of Megatron Core");
   notes.push_back(
       s.megatron.loss_in_place
           ? "Loss of Transformer Engine (--cross-entropy-loss-fusion --cross-entropy-fusion-impl te): the "
             "gradient replaces the logits; plan.cross_entropy = \"plain\" is that of Megatron Core."
+      : s.megatron.loss_compiled
+          ? "Loss of Megatron Core, compiled: logits are copied to f32, and their softmax a second time in "
+            "the "
+            "backward pass; plan.cross_entropy = \"in-place\" is that of Transformer Engine."
           : "Loss of Megatron Core: logits are copied to f32; plan.cross_entropy = \"in-place\" is that of "
             "Transformer Engine.");
 }
@@ -216,11 +282,13 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, const Options&
   s.ddp.on = false;
   s.megatron.linear_workspace = kLinearWorkspace;
   set_types_of_megatron(r, s);
-  set_recomputation(r, s, notes);
+  set_recomputation(r, o, s, notes);
+  s.megatron.router_in_f32 = o.router_in_f32;
+  s.megatron.fused_rotation = o.fused_rotation;
   set_experts(a, r, s, notes);
   set_ranks(a, r, o, s, notes);
   set_stages(a, r, s, notes);
-  set_loss(r, s, notes);
+  set_loss(r, o, s, notes);
   set_products(a, r, o, s, notes);
   if (a.tied && r.parallel.pipeline > 1)
     notes.push_back("The tied embedding is on the first and the last stage, each with its own state.");

@@ -57,8 +57,9 @@ void require_multiple(const ProductPolicy& p, const char* what, std::uint64_t n,
 }
 
 /// Widths of inputs and outputs of the products of a layer, on one tensor-parallel rank.
-void require_widths(const model::Layer& l, std::uint64_t hidden, std::uint64_t tensor, const ProductPolicy& p,
-                    std::uint64_t multiple) {
+void require_widths(const model::Layer& l, std::uint64_t hidden, const Parallelism& ranks,
+                    const ProductPolicy& p, std::uint64_t multiple) {
+  const std::uint64_t tensor = ranks.tensor;
   const auto check = [&](const char* what, std::uint64_t n) { require_multiple(p, what, n, multiple); };
   const model::Attention& a = l.attention;
   check("elements in a hidden state", hidden);
@@ -66,15 +67,15 @@ void require_widths(const model::Layer& l, std::uint64_t hidden, std::uint64_t t
     check("elements in the latent of q", a.q_lora_rank);
     check("elements in the latent of keys and values", a.kv_lora_rank);
     check("elements in this latent with its rotated part", std::uint64_t{a.kv_lora_rank} + a.rope_head_dim);
-    check("elements in the heads of q", std::uint64_t{a.heads} * (a.nope_head_dim + a.rope_head_dim));
-    check("elements in the output of attention", std::uint64_t{a.heads} * a.v_head_dim);
+    check("elements in the heads of q per rank", a.heads / tensor * (a.nope_head_dim + a.rope_head_dim));
+    check("elements in the output of attention per rank", a.heads / tensor * a.v_head_dim);
   } else {
     check("elements in the output of attention per rank", a.heads / tensor * a.head_dim);
     check("elements in q, k and v per rank", (a.heads + 2 * std::uint64_t{a.kv_heads}) / tensor * a.head_dim);
   }
   if (l.experts.count) {
-    check("features in an expert", l.experts.each.width);
-    check("features in the shared expert", l.experts.shared.width);
+    check("features in an expert per rank", l.experts.each.width / expert_tensor_ranks(ranks));
+    check("features in the shared expert per rank", l.experts.shared.width / tensor);
   } else {
     check("features in the MLP per rank", l.mlp.width / tensor);
   }
@@ -84,8 +85,7 @@ void require_sizes(const model::Architecture& a, const RunSpec& r, const Product
   const Multiples m = multiples_of(p, gathers);
   const std::uint64_t tokens = std::uint64_t{r.micro_batch} * (r.seq_len / r.parallel.context);
   require_multiple(p, "tokens per rank", gathers ? tokens / r.parallel.tensor : tokens, m.rows);
-  for (const model::LayerRun& run : a.layers)
-    require_widths(run.layer, a.hidden, r.parallel.tensor, p, m.columns);
+  for (const model::LayerRun& run : a.layers) require_widths(run.layer, a.hidden, r.parallel, p, m.columns);
 }
 
 void set_layers_in_bf16(const model::Architecture& a, const RunSpec& r, const ProductPolicy& p,

@@ -97,6 +97,45 @@ BOOST_AUTO_TEST_CASE(experts_are_divided_over_tensor_parallel_ranks_unless_an_ar
   BOOST_TEST(own("--expert-model-parallel-size 4 --expert-tensor-parallel-size 1") == "1");
 }
 
+BOOST_AUTO_TEST_CASE(modules_of_selective_recomputation_and_fused_operators_are_read) {
+  const std::string text =
+      std::string(kCommon) +
+      "--num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 1000 "
+      "--num-experts 8 ";
+  const auto given = [&](const char* key, const std::string& more) {
+    return value(settings("t.sh", text + more + "\n"), key);
+  };
+  const std::string selective = "--recompute-granularity selective ";
+  BOOST_TEST(given("plan.recompute_modules", selective) == "");
+  BOOST_TEST(given("plan.recompute_modules", selective + "--recompute-modules moe_act layernorm") ==
+             "moe_act,layernorm");
+  BOOST_TEST(given("plan.recompute_modules", selective + "--recompute-modules mlp") == "mlp");
+  // Without it, and with full recomputation, Megatron Core does not read them.
+  BOOST_TEST(given("plan.recompute_modules", "--recompute-modules mlp") == "");
+  BOOST_TEST(given("plan.recompute_modules", "--recompute-granularity full --recompute-modules mlp") == "");
+  BOOST_TEST(given("plan.recompute_modules", "--moe-layer-recompute") == "core_attn,moe");
+  BOOST_TEST(given("train.recompute", "--moe-layer-recompute") == "selective");
+  const framework_files::FileSettings other =
+      read_text("t.sh", text + selective + "--recompute-modules mlp mhc\n");
+  BOOST_TEST(value(settings("t.sh", text + selective + "--recompute-modules mlp mhc\n"),
+                   "plan.recompute_modules") == "mlp");
+  BOOST_TEST(std::ranges::any_of(other.keys, [](const runfile::FileKey& k) {
+    return k.key == "recompute-modules" && k.use == runfile::KeyUse::kNotModelled &&
+           k.note.find("mhc") != std::string::npos;
+  }));
+  BOOST_TEST(given("plan.router_type", "") == "bf16");
+  BOOST_TEST(given("plan.router_type", "--moe-router-dtype fp32") == "fp32");
+  BOOST_TEST(given("plan.rope_fusion", "") == "");
+  BOOST_TEST(given("plan.rope_fusion", "--no-rope-fusion") == "false");
+  // One of three losses.
+  BOOST_TEST(given("plan.cross_entropy", "--cross-entropy-loss-fusion") == "plain");
+  BOOST_TEST(given("plan.compiled_loss", "--cross-entropy-loss-fusion") == "true");
+  BOOST_TEST(given("plan.compiled_loss", "") == "");
+  const std::string kernel = "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te";
+  BOOST_TEST(given("plan.cross_entropy", kernel) == "in-place");
+  BOOST_TEST(given("plan.compiled_loss", kernel) == "");
+}
+
 BOOST_AUTO_TEST_CASE(an_mlp_of_two_matrices_is_that_of_gpt_2_or_with_rotary_embedding_of_starcoder2) {
   const std::string sizes =
       "--micro-batch-size 1 --seq-length 2048 --max-position-embeddings 2048 --bf16 --num-layers 2 "

@@ -294,6 +294,8 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
                                               {"parallel.zero", "1"},
                                               {"plan.attention", "flash"},
                                               {"plan.cross_entropy", "plain"},
+                                              {"plan.compiled_loss", "true"},
+                                              {"plan.rope_fusion", "false"},
                                               {"train.precision", "bf16"},
                                               {"lora.rank", ""}})
     BOOST_TEST(value(s, key) == expected, key << " = " << value(s, key));
@@ -309,6 +311,7 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
                                               {"train.recompute_every", "2"},
                                               {"train.grad_accum", "8"},
                                               {"plan.cross_entropy", "in-place"},
+                                              {"plan.compiled_loss", ""},
                                               {"plan.attention", "flash"},
                                               {"lora.rank", "8"},
                                               {"lora.alpha", "32"},

@@ -211,10 +211,13 @@ BOOST_AUTO_TEST_CASE(passes_of_megatron) {
             check(llama(14), s, what + ", stage " + std::to_string(index), false);
           }
           s.stage = {};
-          if (tensor > 1) continue;
-          s.megatron.expert_ranks = 2;
+          s.megatron.expert_ranks = 2, s.megatron.expert_optimizer_ranks = std::max(1u, ranks / 2);
           check(experts, s, what + ", experts", false);
-          s.megatron.expert_ranks = 1;
+          s.megatron.expert_tensor = tensor;
+          if (!checkpoint) s.megatron.recomputed.activation = s.megatron.recomputed.norms = true;
+          check(experts, s, what + ", divided experts with recomputed modules", false);
+          s.megatron.expert_ranks = s.megatron.expert_optimizer_ranks = s.megatron.expert_tensor = 1;
+          s.megatron.recomputed = {};
         }
   s.stage.stages = 2, s.megatron.virtual_stages = 2, s.accumulate = 4;
   check(llama(16), s, "virtual stages", false);

@@ -138,7 +138,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     for (const char* setting : {"reduce_bucket", "overlap_reduce", "prefetch_bucket", "persistence_threshold",
                                 "max_live", "reuse_distance"})
       if (line.starts_with(setting)) with += "framework = \"deepspeed\"\n";
-    for (const char* setting : {"context_exchange", "fp8_", "amax_history", "bf16_"})
+    for (const char* setting : {"context_exchange", "recompute_modules", "router_type", "compiled_loss",
+                                "rope_fusion", "fp8_", "amax_history", "bf16_"})
       if (line.starts_with(setting)) with += "framework = \"megatron\"\n";
     if (line.starts_with("bf16_")) with += "fp8_recipe = \"tensorwise\"\n";
     if (line.starts_with("amax_history")) with += "fp8_recipe = \"delayed\"\n";

@@ -366,7 +366,7 @@ BOOST_AUTO_TEST_SUITE(json_schema)
 BOOST_AUTO_TEST_CASE(schema_and_parser_agree_on_random_files) {
   const Json schema_json = Json::parse(run_file_json_schema());
   const char* given = std::getenv("TRAINHOST_RANDOM_FILES");
-  const int files = given ? std::atoi(given) : 3000;
+  const int files = given ? std::atoi(given) : 4000;
   Validator validator;
   std::set<std::string> seen_valid, seen_wrong;
   int accepted = 0, refused = 0;

@@ -156,6 +156,38 @@ BOOST_AUTO_TEST_CASE(a_layer_keeps_what_its_modules_save) {
   BOOST_TEST(saved(run) == kept - 4 * T * A + 2 * T * (A + K) * D);
 }
 
+BOOST_AUTO_TEST_CASE(operators_that_are_not_fused_keep_the_angles_and_a_compiled_loss_copies_the_softmax) {
+  const model::Architecture a = test::dense(64, 96, 4, 2, 1024, 2);
+  constexpr std::uint64_t S = 256, D = 16, kTokens = 512, kVocab = 1024;
+  RunSpec run = small_run();
+  run.memory.cross_entropy = CrossEntropy::kPlain, run.accumulate = 1;
+  const auto step = [&](const pytorch::Options& o) {
+    std::vector<std::string> notes;
+    return frameworks::training_step(a, pytorch::step_settings(a, run, o, notes));
+  };
+  const frameworks::TrainingStep usual = step(megatron_options());
+  pytorch::Options o = megatron_options();
+  o.fused_rotation = false;
+  // Cosine and sine of queries and of keys, once for all heads and sequences.
+  BOOST_TEST(step(o).saved_bytes.at(2) == usual.saved_bytes.at(2) + 4 * 2 * S * D);
+  o = megatron_options();
+  o.compiled_loss = true;
+  const frameworks::TrainingStep compiled = step(o);
+  BOOST_TEST(compiled.saved_bytes == usual.saved_bytes);
+  const auto copies = [](const frameworks::Trace& trace) {
+    std::uint64_t bytes = 0;
+    for (const frameworks::TraceStorage& storage : trace.storages)
+      if (std::string_view(trace.names[storage.tensor]) == "copy of the softmax") bytes += storage.bytes;
+    return bytes;
+  };
+  BOOST_TEST(copies(usual.trace) == 0u);
+  BOOST_TEST(copies(compiled.trace) == 2 * 4 * kTokens * kVocab);  // in two steps
+  BOOST_TEST(frameworks::find_peak(compiled.trace).bytes >
+             frameworks::find_peak(usual.trace).bytes + 3 * kTokens * kVocab);
+  run.memory.cross_entropy = CrossEntropy::kInPlace;
+  BOOST_CHECK_THROW(step(o), Error);
+}
+
 BOOST_AUTO_TEST_CASE(a_ring_of_context_ranks_holds_the_keys_and_values_of_all_steps) {
   // T = 512 tokens on 4 ranks; K 2, A 4, D 16. One layer and one micro-batch.
   const model::Architecture a = test::dense(64, 96, 4, 2, 1024, 1);
@@ -325,7 +357,7 @@ BOOST_AUTO_TEST_CASE(runs_that_are_not_described_are_refused_with_a_sentence) {
   run.parallel.expert = 3;
   refused(experts.model, run, "parallel.expert = 3 with 160 experts");
   run = experts.run, run.parallel.tensor = 2;
-  refused(experts.model, run, "parallel.tensor = 2 with experts");
+  refused(experts.model, run, "parallel.tensor = 2 without parallel.sequence");
   model::Architecture gated = experts.model;
   gated.layers[1].layer.experts.shared_gate = true;
   refused(gated, experts.run, "this model in Megatron-LM");
