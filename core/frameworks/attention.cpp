@@ -191,6 +191,11 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   }
   // Variables of sdpa_attention_forward(), in the type of the weights where autocast casts them for the
   // kernel.
+  if (in.copies_inputs) {
+    in.q = contiguous(t, in.q);
+    in.k = contiguous(t, in.k);
+    in.v = contiguous(t, in.v);
+  }
   const Tensor keys = in.k, values = in.v;
   in.q = t.lowered(in.q);
   in.k = t.lowered(in.k);

@@ -6,12 +6,13 @@
 namespace trainhost::frameworks {
 
 struct AttentionInputs {
-  Tensor q, k, v;             // [B, heads, S, D]; k and v with their own number of heads
-  Tensor mask;                // [B, 1, S, S], or none
-  std::int64_t groups = 1;    // query heads per key head
-  bool soft_cap = false;      // eager only
-  bool repeats_keys = false;  // keys and values are copied for each query head, as for xformers
-  bool f32_softmax = true;    // GPT-2 computes in the type of its input
+  Tensor q, k, v;              // [B, heads, S, D]; k and v with their own number of heads
+  Tensor mask;                 // [B, 1, S, S], or none
+  std::int64_t groups = 1;     // query heads per key head
+  bool soft_cap = false;       // eager only
+  bool repeats_keys = false;   // keys and values are copied for each query head, as for xformers
+  bool copies_inputs = false;  // q, k and v are made contiguous; SDPA only
+  bool f32_softmax = true;     // GPT-2 computes in the type of its input
   double dropout = 0;
   std::int64_t context = 1;  // ranks of ring attention, which have equal parts of the tokens; flash only
 };

@@ -94,6 +94,7 @@ class Decoder : public StepModel {
   Element computed_type() const;
   /// Memory that Unsloth keeps during the whole run.
   void add_buffers_of_unsloth();
+  std::size_t rotary_tables() const;
   AdapterModules names_of_adapter(const char* module);
   /// target: the bit of LoraTarget, or several of a fused matrix.
   std::int64_t adapter_rank(std::uint32_t target) const;
@@ -117,6 +118,9 @@ class Decoder : public StepModel {
   Tensor cut_loss_of(const Tensor& x);
   Tensor unsloth_loss_of(const Tensor& x);
   /// The Trainer's loss, from the result of the model: its logits and its own loss.
+  Tensor loss_of_moved_labels(const Tensor& wide);
+  /// `logits`: the variable of the model.
+  Tensor loss_of_moved_logits(const Tensor& wide, Tensor& logits);
   Tensor trainer_loss_of(Tensor logits, Tensor loss);
   // Training by preferences: preference_loss.cpp.
   Tensor logits_of_rows();

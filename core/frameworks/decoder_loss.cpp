@@ -40,13 +40,8 @@ Tensor Decoder::loss_of_model() {
   {
     // logits.float(): log_softmax() keeps f32 log-probabilities [N, V]; the narrow logits are not saved.
     const Tensor wide = to(t_, logits, Element::kF32);
-    // pad(labels, (0, 1)): the labels move by one token, not the logits, so that these need no copy.
-    const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
-    // labels[..., 1:].contiguous(), which is a view of a single row.
-    const Tensor targets =
-        batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
-    const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
-    result = cross_entropy(t_, flat, targets);
+    result = s_.release >= TransformersRelease::k446 ? loss_of_moved_logits(wide, logits)
+                                                     : loss_of_moved_labels(wide);
   }
   if (s_.trainer_loss) {
     // The function of the model has returned: its result keeps the logits and the loss.
@@ -60,6 +55,27 @@ Tensor Decoder::loss_of_model() {
   t_.purpose = before;
   t_.module = "";
   return result;
+}
+
+Tensor Decoder::loss_of_moved_labels(const Tensor& wide) {
+  // pad(labels, (0, 1)): the labels move by one token, not the logits, so that these need no copy.
+  const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
+  // labels[..., 1:].contiguous(), which is a view of a single row.
+  const Tensor targets =
+      batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
+  const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
+  return cross_entropy(t_, flat, targets);
+}
+
+Tensor Decoder::loss_of_moved_logits(const Tensor& wide, Tensor& logits) {
+  // The variable `logits` of the model of 4.45 is given the f32 tensor.
+  if (s_.release == TransformersRelease::k445) logits = wide;
+  // logits[..., :-1, :].contiguous() and labels[..., 1:].contiguous(), which are views of a single row.
+  const std::int64_t tokens = batch_ * (sequence_ - 1);
+  const Tensor moved = contiguous(t_, slice(t_, wide, 1, sequence_ - 1));
+  const Tensor targets = batch_ == 1 ? ids_ : t_.make({tokens}, Element::kI64, "labels, without the first");
+  const Tensor flat = view(t_, moved, {tokens, static_cast<std::int64_t>(a_.vocab)});
+  return cross_entropy(t_, flat, targets);
 }
 
 Tensor Decoder::trainer_loss_of(Tensor logits, Tensor loss) {

@@ -58,12 +58,12 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* tensor) {
     buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, module, tensor));
   };
-  // Buffers: inv_freq and original_inv_freq of each rotary embedding; Gemma's scale is a scalar in the type
-  // of the weights.
+  // Buffers: inv_freq and original_inv_freq of each rotary embedding, which share memory in transformers 4;
+  // in 4.45 each layer of some families has one too. Gemma's scale is a scalar in the type of the weights.
   if (s_.unsloth.on)
     add_buffers_of_unsloth();
   else if (!gpt2_)
-    for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
+    for (std::size_t i = 0; i < rotary_tables(); ++i)
       buffer({rotary_width() / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
   // name2qmap of bitsandbytes, of which each weight has a copy.
   if (s_.nf4 && s_.double_quantized) buffer({256}, Element::kF32, "", "table of the NF4 scales");
@@ -80,6 +80,12 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   if (s_.trainer_loss)
     loss_weights_ =
         t_.new_storage({batch_, sequence_}, Element::kF32, Purpose::kBuffers, "", "weights of the tokens");
+}
+
+std::size_t Decoder::rotary_tables() const {
+  if (s_.release == TransformersRelease::k5) return two_rotaries() ? 4 : 2;
+  const bool in_layers = s_.release == TransformersRelease::k445 && !granite_;
+  return 1 + (in_layers ? layers_.size() : 0);
 }
 
 void Decoder::add_buffers_of_unsloth() {

@@ -35,6 +35,12 @@ enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 /// states in chunks (LinearCrossEntropyLoss).
 enum class LossKind : std::uint8_t { kPlain, kChunkedLogits, kChunkedHead };
 
+/// Releases of transformers whose modules allocate differently, newest first; each is the first of its group.
+/// k454: as 5, but rotary embeddings have one table. Before 4.54 keys and values are repeated for each query
+/// head (SDPA); before 4.49 the loss copies the f32 logits without the last token, instead of padding the
+/// labels; the models of 4.45 and before compute the loss, and f32 logits replace those of the head.
+enum class TransformersRelease : std::uint8_t { k5, k454, k449, k446, k445 };
+
 /// Bits of StepSettings::lora_targets, as in RunSpec::lora_targets.
 enum LoraTarget : std::uint32_t {
   kLoraQ = 1,
@@ -147,6 +153,7 @@ struct StepSettings {
   /// The Trainer computes a second loss from the logits of the model (format v1 of LLaMA-Factory); on one
   /// device or under DDP.
   bool trainer_loss = false;
+  TransformersRelease release = TransformersRelease::k5;
   Preferences preferences;
   bool frozen = false;    // nothing is trained: the reference model
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP

@@ -183,7 +183,7 @@ void set_framework(const Settings& s, RunConfig& c) {
   }
   require_possible_products(s, c);
   require_possible_outliers(s, c);
-  if (const DevicePreset* device = find_device_preset(c.device); device && s.given("plan.fp8_recipe"))
+  if (const DevicePreset* device = find_device_preset(c.device); device && !c.framework.empty())
     options["compute_capability"] = std::to_string(device->capability);
   const std::string loss = s.text("plan.cross_entropy");
   s.rule([&] {
@@ -198,9 +198,12 @@ void set_framework(const Settings& s, RunConfig& c) {
   c.run.memory.packed =
       packed_weights_of(c.framework, s.given("plan.quant_storage") ? s.text("plan.quant_storage") : "",
                         s.given("plan.fsdp_version") && s.integer("plan.fsdp_version") == 1);
+  // The experts of transformers 4 are linear layers, as those of frameworks that stack none.
+  const bool expert_modules = c.framework == "transformers" && s.given("plan.framework_version") &&
+                              s.text("plan.framework_version").starts_with("4.");
   set_quantized_base(
-      c.framework, s.given("plan.quant_experts") ? std::optional(s.flag("plan.quant_experts")) : std::nullopt,
-      c.run);
+      expert_modules ? "transformers 4" : c.framework,
+      s.given("plan.quant_experts") ? std::optional(s.flag("plan.quant_experts")) : std::nullopt, c.run);
   const MemoryPolicy& memory = c.run.memory;
   if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
   if (memory.adapts_head) options["lora_head"] = "true";

@@ -55,6 +55,7 @@ class Case:
     factory: bool | None = None    # step.py; None: the model computes the loss
     axolotl: list | None = None    # adapter_kernels.py; None: not trained by axolotl
     dpo: dict | None = None        # preferences.py; None: not trained by preferences
+    release: str | None = None     # of transformers, as "4.48"; None: that of README.md
 
     @staticmethod
     def from_json(record: dict):
@@ -523,6 +524,24 @@ def draw_reentrant(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, checkpoint=True, reentrant=True, layers=r.choice([2, 3]),
         sequence=between(r, 16, 200) if few else case.sequence, vocab=between(r, 500, 1500) if few else case.vocab)
+
+
+# Those whose modules of the release compute as those of today.
+RELEASE_FAMILIES = {"4.45": ("llama", "qwen2", "granite"), "4.48": ("llama", "mistral", "qwen2", "granite", "phi3"),
+                    "4.57": ("llama", "mistral", "qwen2", "granite", "phi3", "qwen3", "smollm3", "olmo2")}
+
+
+def draw_release(release: str, seed: int, number: int) -> Case:
+    """Case `number` of a seed for an older release of transformers, whose checkpoints are reentrant. Half of the cases have few
+    words, so that a layer sets the peak, not the logits."""
+    r = random.Random(f"release/{release}/{seed}/{number}")
+    families = RELEASE_FAMILIES[release]
+    family, turn = families[number % len(families)], number // len(families)
+    case = draw(f"{seed}/release", number * len(FAMILIES) + FAMILIES.index(family if family in FAMILIES else "llama"))
+    wide = {"hidden": case.heads * case.head_dim} if family not in FAMILIES else {}
+    few = {"vocab": between(r, 100, 300)} if turn % 2 else {}
+    return dataclasses.replace(case, family=family, attention="sdpa", reentrant=True if case.checkpoint else None, window=0,
+                               layers=r.choice([2, 3]), release=release, **wide, **few)
 
 
 LIGER_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")

@@ -9,7 +9,7 @@ for the stream of each node. So the tensors are on the device cpu, and what CUDA
 - layer_norm: CUDA keeps mean and 1/deviation of a bf16 input in f32, the CPU in bf16.
 """
 import contextlib
-import importlib
+import importlib.util
 from unittest import mock
 
 import torch
@@ -61,8 +61,10 @@ def values_that_fake_tensors_lack(stack):
     # AdamW reads the number of steps from a tensor to compute its corrections.
     stack.enter_context(mock.patch.object(importlib.import_module("torch.optim.adam"), "_get_value", lambda x: 1.0))
     # transformers looks for several sequences in one row, and makes a mask if it cannot read the positions.
-    stack.enter_context(mock.patch.object(importlib.import_module("transformers.masking_utils"),
-                                          "find_packed_sequence_indices", lambda position_ids: None))
+    # Releases before 4.53 do not.
+    if importlib.util.find_spec("transformers.masking_utils"):
+        stack.enter_context(mock.patch.object(importlib.import_module("transformers.masking_utils"),
+                                              "find_packed_sequence_indices", lambda position_ids: None))
     # The loss of torchtune leaves out tokens that have no label.
     where = torch.where
     stack.enter_context(mock.patch.object(torch, "where", lambda condition, *given: where(condition, *given) if given

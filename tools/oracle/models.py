@@ -84,7 +84,8 @@ def build(c: Case) -> torch.nn.Module:
     config._attn_implementation = c.attention
     if c.experts:
         config._experts_implementation = "grouped_mm"  # the default on a GPU; the loop over experts depends on values
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[c.precision])
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, **{"torch_dtype" if c.release in ("4.45", "4.48") else "dtype": DTYPES[c.precision]})
     if c.liger:
         model = liger.applied(model, c)
     if c.cut:

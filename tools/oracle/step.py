@@ -103,6 +103,8 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
 
 def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
+    if not transformers.__version__.startswith((c.release or "5") + "."):
+        raise RuntimeError(f"the case is one of transformers {c.release or 5}, and {transformers.__version__} is installed")
     mode = contextlib.nullcontext() if real else FakeTensorMode()
     with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), cut.without_kernels(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \

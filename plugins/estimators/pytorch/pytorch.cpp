@@ -134,6 +134,14 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
 }
 
 /// use_reentrant of torch.utils.checkpoint, with which the modules of transformers are recomputed.
+frameworks::TransformersRelease release_of(const std::string& version) {
+  try {
+    return pytorch::transformers_release(version);
+  } catch (const Error& e) {
+    throw abi::StatusError(TH_E_ARG, e.what(), e.hint());
+  }
+}
+
 void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
   if (!given.text("checkpoint_reentrant")) return;
   using pytorch::Framework;
@@ -271,12 +279,18 @@ pytorch::Options options_of(const th_host* host) {
     o.torch_of_2024 = given.choice("framework_version", {"0.4"}).has_value();
   else if (framework == "llama-factory")
     o.trainer_loss = given.choice("framework_version", {"v1"}).has_value();
-  else if (const auto version = given.text("framework_version"))
-    throw abi::StatusError(TH_E_ARG,
-                           "plan.framework_version = \"" + *version + "\": one release of " + framework +
-                               " is described, and several of llama-factory, torchtitan and torchtune only",
-                           "leave it out");
+  else if (framework == "transformers") {
+    if (const auto version = given.text("framework_version"))
+      o.release_name = *version, o.release = release_of(*version);
+  } else if (const auto version = given.text("framework_version"))
+    throw abi::StatusError(
+        TH_E_ARG,
+        "plan.framework_version = \"" + *version + "\": one release of " + framework +
+            " is described, and several of llama-factory, torchtitan, torchtune and transformers only",
+        "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
+  // optim = "adamw_torch" was the default of TrainingArguments before 4.54.
+  if (o.release >= frameworks::TransformersRelease::k449) o.loop = OptimizerLoop::kForeach;
   // Settings that one framework has are refused for the others, with a message that names it.
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   o.float8_gather = given.flag("float8_gather", true);

@@ -393,6 +393,9 @@ void add_host_entries(Builder& b, const Replay& r) {
 
 /// "an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or compiled kernels)"
 std::string described_software(const Replay& r, const Options& options) {
+  if (options.release != frameworks::TransformersRelease::k5)
+    return "an eager step (transformers " + options.release_name +
+           ", torch 2.15, no fused or compiled kernels)";
   const char* software = "transformers 5.23, peft 0.21, torch 2.15";
   const bool bitsandbytes = r.settings.nf4 || r.settings.int8 || r.settings.paged_optimizer ||
                             r.settings.optimizer == Optimizer::kAdamW8bit;

@@ -16,8 +16,8 @@ namespace {
 
 using frameworks::Element;
 
-/// Workspace of cuBLAS for compute capability 9.0; earlier GPUs have 8.125 MiB.
-constexpr std::uint64_t kWorkspace = 32u << 20;
+/// Workspaces of cuBLAS, as PyTorch allocates them: on compute capability 9.0, and on others.
+constexpr std::uint64_t kWorkspaceOfHopper = 32u << 20, kWorkspace = 8320u << 10;
 
 // As the user has written it, so that the message can be searched for in the run file.
 std::string assigned(const char* key, DType t) {
@@ -75,7 +75,8 @@ void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                                 : o.flat_parameters ? "FSDP1 gathers them in "
                                                     : "FSDP2 gathers them in ") +
                     type + "; plan.master = \"none\" plans weights in " + type + ".");
-  } else if (!adapts(r) && is_half(base) && o.name == "transformers") {
+  } else if (!adapts(r) && is_half(base) && o.name == "transformers" &&
+             o.release == frameworks::TransformersRelease::k5) {
     notes.push_back("The weights are in " + type +
                     ", as transformers 5 loads a model in the type of its checkpoint (dtype=\"auto\"); "
                     "plan.master = \"fp32\" plans one that is loaded in f32.");
@@ -125,19 +126,22 @@ void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings&
 }
 
 /// Kind of the checkpoints, of a run with modules of transformers. axolotl, and LLaMA-Factory
-/// (use_reentrant_gc) but under FSDP2, have reentrant ones unless the user says otherwise.
+/// (use_reentrant_gc) but under FSDP2, have reentrant ones unless the user says otherwise; so has
+/// transformers 4.
 void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                          std::vector<std::string>& notes) {
   const bool alone = o.framework == Framework::kPlain && !r.parallel.zero;
-  const bool usual = o.name == "axolotl" || (o.name == "llama-factory" && (alone || o.flat_parameters));
+  const bool usual = o.name == "axolotl" || (o.name == "llama-factory" && (alone || o.flat_parameters)) ||
+                     o.release != frameworks::TransformersRelease::k5;
   if (!s.checkpoint || o.name == "unsloth" || !o.reentrant.value_or(usual)) return;
   s.reentrant = alone;
   notes.push_back(!alone ? "Checkpoints are reentrant, and are planned as others: with sharded weights only "
                            "those are replayed."
-                  : o.reentrant ? "Checkpoints are reentrant (plan.checkpoint_reentrant): each layer is "
-                                  "recomputed to its end."
-                                : "Checkpoints are reentrant, which is the default of " + o.name +
-                                      ": plan.checkpoint_reentrant.");
+                  : o.reentrant
+                      ? "Checkpoints are reentrant (plan.checkpoint_reentrant): each layer is "
+                        "recomputed to its end."
+                      : "Checkpoints are reentrant, which is the default of " + o.name +
+                            (o.name == "transformers" ? " 4" : "") + ": plan.checkpoint_reentrant.");
 }
 
 /// Kernels of Liger, in the families whose step with them was compared with PyTorch.
@@ -418,7 +422,8 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_dropout = s.lora_rank ? o.lora_dropout.value_or(usual_dropout) : 0;
   // Several ranks are DDP until a framework says that it shards; it then turns DDP off.
   s.ddp = {r.parallel.data > 1, o.ddp_bucket, o.gradient_as_bucket_view};
-  s.machine.cublas_workspace = kWorkspace;
+  constexpr std::uint32_t kHopper = 90;
+  s.machine.cublas_workspace = o.products.capability == kHopper ? kWorkspaceOfHopper : kWorkspace;
   if (o.compile && o.framework != Framework::kTorchtitan && o.framework != Framework::kTorchtune)
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");
@@ -453,6 +458,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
   if (o.name == "unsloth") set_unsloth(a, r, s, notes);
   set_preferences(a, r, o, s, notes);
+  if (o.name == "transformers") set_release(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);
   if (o.framework == Framework::kDeepSpeed)

@@ -33,8 +33,10 @@ enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
 struct Options {
   Framework framework = Framework::kPlain;
   std::string name = "pytorch";  // of the framework, as in the run file
-  bool by_accelerate = false;    // parallel.zero: accelerate prepares the model for FSDP
-  bool flat_parameters = false;  // FSDP1
+  frameworks::TransformersRelease release = frameworks::TransformersRelease::k5;
+  std::string release_name = "5.23";  // of transformers
+  bool by_accelerate = false;         // parallel.zero: accelerate prepares the model for FSDP
+  bool flat_parameters = false;       // FSDP1
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
   std::optional<bool> packed_as_bytes;         // plan.quant_storage = "uint8"
@@ -98,6 +100,11 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 
 /// Replaces a model by the copy with other modules that Unsloth loads in its place, if there is one.
 void use_copy_of_unsloth(model::Architecture& architecture, std::vector<std::string>& notes);
+/// "4.48.1", "4.57" or "5". Throws usage_error for a release that is not described.
+frameworks::TransformersRelease transformers_release(const std::string& version);
+/// An older release of transformers, when attention and loss are known. Throws usage_error.
+void set_release(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// Adapters with the functions of Unsloth, when types and checkpoints are known. Throws usage_error.
 void set_unsloth(const model::Architecture& architecture, const RunSpec& run,

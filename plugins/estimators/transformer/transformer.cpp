@@ -37,7 +37,7 @@ frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "meg
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "expert_tensor", "first_stage_layers", "last_stage_layers",
   "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
-  "saved_head", "saved_embedding", "quant_storage", "quant_experts", "method", "reference_model", "fsdp_version",
+  "saved_head", "saved_embedding", "quant_storage", "quant_experts", "framework_version", "method", "reference_model", "fsdp_version",
   "lora_dropout"]
 priority = 50
 )");
@@ -68,7 +68,10 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.memory.packed = packed_weights_of(framework.value_or(""), storage.value_or(""),
                                       given.number("fsdp_version", 1, 2) == 1.0);
   const bool experts = given.flag("quant_experts", false);
-  set_quantized_base(framework.value_or(""),
+  // As the host does for a plan (core/runfile/planned_settings.cpp).
+  const bool expert_modules =
+      framework == "transformers" && given.text("framework_version").value_or("").starts_with("4.");
+  set_quantized_base(expert_modules ? "transformers 4" : framework.value_or(""),
                      given.text("quant_experts") ? std::optional(experts) : std::nullopt, r);
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))

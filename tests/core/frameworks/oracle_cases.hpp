@@ -17,7 +17,7 @@ namespace trainhost::test {
 /// "quantized", "int8", "int8-liger", "factory", "ranks", "reentrant", "liger", "liger-gemma",
 /// "liger-mixtral", "fsdp-liger", "zero-liger", "zero-quantized", "cut", "cut-kindred", "smollm3", "kindred",
 /// "qwen3-moe", "quantized-moe", "gpt-oss", "experts-lora", "glm-seed", "gemma", "dpo", "trl", "eight-bit",
-/// "axolotl", "sharded-quantized", "whole-quantized", "sharded-liger".
+/// "axolotl", "sharded-quantized", "whole-quantized", "sharded-liger", "release-4.45" and others.
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -97,6 +97,11 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   if (c.value("liger", false)) s.liger = {true, true, true, true};
   s.cut_loss = c.value("cut", false);
   s.trainer_loss = c.value("factory", false);
+  const std::string release = c.value("release", "");
+  s.release = release == "4.45"   ? TransformersRelease::k445
+              : release == "4.48" ? TransformersRelease::k446
+              : release == "4.57" ? TransformersRelease::k454
+                                  : TransformersRelease::k5;
   if (c.contains("dpo")) {
     s.batch *= 2;  // pairs
     s.preferences.trainer =

@@ -28,8 +28,12 @@ std::map<std::string, std::uint64_t> phase_peaks(const Trace& trace) {
   return peaks;
 }
 
-/// Stage 3 of DeepSpeed, whose saved tensors are not listed.
-bool is_stage_3(const Json& c) { return c.contains("zero") && c.at("zero").at("stage") == 3; }
+/// Not those of stage 3 of DeepSpeed. Older releases of transformers save the inputs of recomputed layers
+/// outside of the layers.
+bool lists_saved_tensors(const Json& c) {
+  if (c.contains("release") && c.at("checkpoint")) return false;
+  return !c.contains("zero") || c.at("zero").at("stage") != 3;
+}
 
 /// Bytes of one hidden state of all tokens.
 std::uint64_t hidden_bytes(const Json& c) {
@@ -49,14 +53,17 @@ std::map<std::string, std::size_t> compare(const std::string& folder, std::uint6
     BOOST_TEST_CONTEXT("case " << r.at("n") << ": " << c.dump()) {
       std::vector<std::uint64_t> saved = r.at("layers");
       saved.insert(saved.begin(), r.at("outside").get<std::uint64_t>());
-      if (!is_stage_3(c)) BOOST_TEST(step.saved_bytes == saved, boost::test_tools::per_element());
+      if (lists_saved_tensors(c)) BOOST_TEST(step.saved_bytes == saved, boost::test_tools::per_element());
       const std::map<std::string, std::uint64_t> peaks = phase_peaks(step.trace);
       BOOST_TEST(peaks.size() == r.at("peaks").size());
       const std::uint64_t most = within + (c.at("family") == "mixtral" ? mixtral * hidden_bytes(c) : 0);
       for (const auto& [phase, ours] : peaks) {
         const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
-        BOOST_TEST(std::max(ours, theirs) - std::min(ours, theirs) <= most,
-                   phase << ": " << ours << " instead of " << theirs);
+        // The variables of their attention, while a layer runs that will be recomputed: below other peaks.
+        const bool variables = c.contains("release") && c.at("checkpoint") && phase.ends_with("forward");
+        BOOST_TEST(
+            std::max(ours, theirs) - std::min(ours, theirs) <= most + (variables ? hidden_bytes(c) : 0),
+            phase << ": " << ours << " instead of " << theirs);
       }
     }
   }
@@ -131,6 +138,15 @@ BOOST_AUTO_TEST_CASE(the_replay_of_adapters_of_different_ranks_agrees_with_pytor
   const std::map<std::string, std::size_t> cases_of_family = compare("ranks");
   BOOST_TEST(cases_of_family.size() == 6u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 2u, family << ": " << cases);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_older_releases_of_transformers_agrees_with_pytorch_in_every_stored_case) {
+  for (const auto& [folder, families] :
+       {std::pair{"release-4.45", 3u}, {"release-4.48", 5u}, {"release-4.57", 8u}}) {
+    const std::map<std::string, std::size_t> cases_of_family = compare(folder);
+    BOOST_TEST(cases_of_family.size() == families);
+    for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 5u, family << ": " << cases);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {

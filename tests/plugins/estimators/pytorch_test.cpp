@@ -272,6 +272,41 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_descr
       tp::PluginError, [](const tp::PluginError& e) {
         return std::string(e.what()).starts_with("plan.framework_version = 0.9: expected 0.0, 0.1 or 0.2");
       });
+  BOOST_CHECK_EXCEPTION(
+      estimate(mixed_precision(), {{"framework", "transformers"}, {"framework_version", "4.58"}}),
+      tp::PluginError, [](const tp::PluginError& e) {
+        return e.status() != "unsupported" &&
+               std::string(e.what()).starts_with("plan.framework_version = \"4.58\": of transformers");
+      });
+}
+
+BOOST_AUTO_TEST_CASE(older_releases_of_transformers_have_their_own_loss_and_defaults) {
+  RunSpec r = mixed_precision();
+  r.recompute = Recompute::kFull;
+  r.master = DType::kNone;
+  const auto of = [&](const char* release) {
+    return estimate(r, {{"framework", "transformers"}, {"framework_version", release}});
+  };
+  const MemoryReport newest = of("5.24"), older = of("4.57"), oldest = of("4.48.1");
+  BOOST_TEST(oldest.total_bytes() > newest.total_bytes());
+  BOOST_TEST(
+      has_note(oldest, "transformers 4.48.1 (plan.framework_version): the loss copies the logits in f32"));
+  BOOST_TEST(has_note(oldest, "an eager step (transformers 4.48.1, torch 2.15"));
+  BOOST_TEST(has_note(older, "Checkpoints are reentrant, which is the default of transformers 4"));
+  BOOST_TEST(!has_note(older, "the loss copies"));
+  BOOST_TEST(!has_note(newest, "plan.framework_version"));
+}
+
+BOOST_AUTO_TEST_CASE(workspaces_of_cublas_are_those_of_the_device) {
+  const auto of = [&](const char* capability) {
+    return estimate(mixed_precision(), {{"framework", "transformers"}, {"compute_capability", capability}})
+        .total_bytes();
+  };
+  constexpr std::uint64_t kDifference = 2 * ((32 << 20) - (8320 << 10));
+  BOOST_TEST(estimate(mixed_precision(), {{"framework", "transformers"}}).total_bytes() == of("90"));
+  BOOST_TEST(of("90") - of("80") <= kDifference);  // the allocator may round
+  BOOST_TEST(of("80") < of("90"));
+  BOOST_TEST(of("100") == of("80"));
 }
 
 // Replays are kept, and end early where only the verdict is asked for: each verdict is that of a step and an

@@ -161,6 +161,20 @@ BOOST_AUTO_TEST_CASE(the_name_of_a_model_says_that_its_weights_are_packed) {
   // Without a key of adapters too: transformers trains nothing else over packed weights.
   BOOST_TEST(has(plan({packed, "--for=transformers"})["assumed"].dump(), "nf4"));
   // What is given wins.
+  // transformers 4: its experts are linear layers, which bitsandbytes quantizes, and f32 is its default type.
+  const auto mixtral = [&](const char* version) {
+    return plan({"--model=mixtral-8x7b", "--for=transformers", "--set", "lora.rank=16", "--set",
+                 "lora.base=nf4", "--set",
+                 std::string("plan.framework_version=") + version})["estimates"][0]["total_bytes"]
+        .get<double>();
+  };
+  BOOST_TEST(mixtral("4.57") < 0.5 * mixtral("5"));
+  BOOST_TEST(!has(
+      plan({"--model=mistral-7b", "--for=transformers", "--set", "plan.framework_version=4.57"})["assumed"]
+          .dump(),
+      "plan.master"));
+  BOOST_TEST(has(plan({"--model=mistral-7b", "--for=transformers"})["assumed"].dump(), "plan.master"));
+
   p = plan({packed, "--for=transformers", "--set", "lora.base=int8"});
   BOOST_TEST(!has(p["assumed"].dump(), "nf4"), p["assumed"].dump());
   // Unsloth's dynamic quantization keeps some matrices, which the name does not list.

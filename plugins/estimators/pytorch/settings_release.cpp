@@ -1,0 +1,73 @@
+// Releases of transformers (plan.framework_version): which of them a text names, their defaults, and what was
+// compared of the older ones. What their modules allocate otherwise is in core/frameworks
+// (TransformersRelease); docs/pytorch-memory.md, "Releases of transformers".
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "core/base/error.hpp"
+#include "plugins/estimators/pytorch/settings.hpp"
+
+namespace trainhost::pytorch {
+
+using frameworks::TransformersRelease;
+
+TransformersRelease transformers_release(const std::string& version) {
+  // Two or three numbers with points, or the first alone.
+  std::array<unsigned, 3> n{};
+  const char *at = version.data(), *const end = at + version.size();
+  std::size_t count = 0;
+  for (bool more = true; more && count < n.size(); ++count) {
+    const auto [next, status] = std::from_chars(at, end, n[count]);
+    if (status != std::errc() || next == at) break;
+    at = next;
+    more = at != end && *at == '.' && at + 1 != end;
+    if (more) ++at;
+  }
+  constexpr unsigned kLastMinor = 57;
+  const bool newest = n[0] == 5, older = n[0] == 4 && count > 1 && n[1] <= kLastMinor;
+  if (count == 0 || at != end || (!newest && !older))
+    throw usage_error("plan.framework_version = \"" + version +
+                          "\": of transformers the releases up to 4.57, and 5, are described",
+                      "write it as \"4.57\" or \"5\"");
+  if (newest) return TransformersRelease::k5;
+  return n[1] >= 54   ? TransformersRelease::k454
+         : n[1] >= 49 ? TransformersRelease::k449
+         : n[1] >= 46 ? TransformersRelease::k446
+                      : TransformersRelease::k445;
+}
+
+void set_release(const model::Architecture& a, const RunSpec& r, const Options& o,
+                 frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (o.release == TransformersRelease::k5) return;
+  const std::string name = "transformers " + o.release_name;
+  if (a.has_experts())
+    reject("experts in " + name, "each is a module of its own there, and their step was not compared");
+  // By release: those of the group that were run.
+  constexpr std::string_view kOf445[] = {"granite", "llama", "qwen2"},
+                             kOf446[] = {"granite", "llama", "mistral", "phi3", "qwen2"},
+                             kOf454[] = {"granite", "llama", "mistral", "olmo2",
+                                         "phi3",    "qwen2", "qwen3",   "smollm3"};
+  const auto compared = [&](const auto& families) {
+    return std::ranges::find(families, a.family) != std::end(families);
+  };
+  if (!(o.release == TransformersRelease::k445   ? compared(kOf445)
+        : o.release == TransformersRelease::k454 ? compared(kOf454)
+                                                 : compared(kOf446)))
+    reject("the family '" + a.family + "' in " + name, "its modules of that release were not compared");
+  if (s.attention == frameworks::AttentionKernel::kEager)
+    reject("plan.attention = \"materialised\" in " + name, "its masks were not compared");
+  if (o.liger.loss || o.liger.norms || o.liger.rotary || o.liger.swiglu || o.cut_loss || o.prefers)
+    reject("Liger, Cut Cross Entropy or DPO in " + name, "they were compared in transformers 5 only");
+  s.release = o.release;
+  std::string text = name + " (plan.framework_version)";
+  if (o.release >= TransformersRelease::k446)
+    text += ": the loss copies the logits in f32 (4 bytes per token and word of the vocabulary)";
+  if (o.release >= TransformersRelease::k449)
+    text += std::string(o.release >= TransformersRelease::k446 ? ", and" : ":") +
+            " SDPA repeats keys and values for each query head, which attn_implementation = "
+            "\"flash_attention_2\" does not";
+  notes.push_back(text + ".");
+}
+
+}  // namespace trainhost::pytorch

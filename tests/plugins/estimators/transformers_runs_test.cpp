@@ -1,0 +1,116 @@
+// The replay of transformers 4 compared with what the benchmarks of fms-acceleration measured on A100 with 80
+// GB: peaks of torch.cuda.max_memory_allocated(), to the byte. Settings, and runs that are not here:
+// docs/pytorch-memory.md ("Published runs of transformers 4").
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <cstdio>
+
+#include "core/base/error.hpp"
+#include "core/model/presets.hpp"
+#include "plugins/estimators/pytorch/settings.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+enum class Trained : std::uint8_t { kFull, kLora, kQlora };
+
+struct MeasuredStep {
+  const char* model;
+  Trained kind;
+  std::uint32_t gpus, sequences;  // of 4,096 tokens, per GPU
+  std::uint64_t measured;         // bytes
+  double error;                   // of the replay, percent, as documented
+};
+
+constexpr MeasuredStep kMeasuredSteps[] = {
+    {"mistral-7b-v0.1", Trained::kFull, 1, 4, 72'434'837'504, 0.0},
+    {"mistral-7b-v0.1", Trained::kFull, 1, 8, 72'435'230'720, 0.0},
+    {"mistral-7b-v0.1", Trained::kFull, 2, 2, 36'225'939'968, 0.0},
+    {"mistral-7b-v0.1", Trained::kFull, 2, 4, 36'226'136'576, 0.0},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 4, 26'704'571'904, 0.16},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 8, 38'742'912'512, 0.11},
+    {"mistral-7b-v0.1", Trained::kQlora, 1, 4, 16'373'838'336, 0.10},
+    {"mistral-7b-v0.1", Trained::kQlora, 1, 8, 28'412'178'944, 0.05},
+    {"llama-2-70b", Trained::kQlora, 1, 4, 68'126'381'056, 0.67},
+    {"PowerLM-3b", Trained::kFull, 1, 4, 35'134'836'736, -0.03},
+    {"PowerLM-3b", Trained::kFull, 1, 8, 47'059'390'976, -0.02},
+    {"PowerLM-3b", Trained::kLora, 1, 4, 20'169'870'848, 0.10},
+    {"PowerLM-3b", Trained::kLora, 1, 8, 33'152'880'128, 0.06},
+    {"PowerLM-3b", Trained::kQlora, 1, 4, 15'151'677'952, -0.03},
+    {"PowerLM-3b", Trained::kQlora, 1, 8, 28'134'687'232, -0.01},
+};
+
+bool is_granite(const MeasuredStep& run) { return std::string_view(run.model) == "PowerLM-3b"; }
+
+model::Architecture architecture_of_step(const MeasuredStep& run) {
+  if (!is_granite(run)) {
+    const ModelSpec* trained = find_model_preset(run.model);
+    return model::from_model(trained ? *trained : *model::find_planned_preset(run.model));
+  }
+  return model::from_config(R"({"model_type": "granite", "vocab_size": 49152, "hidden_size": 2304,
+    "intermediate_size": 9216, "num_hidden_layers": 40, "num_attention_heads": 36, "num_key_value_heads": 36,
+    "max_position_embeddings": 4096, "tie_word_embeddings": true, "logits_scaling": 0.25})",
+                            run.model);
+}
+
+frameworks::StepSettings settings_of_step(const model::Architecture& a, const MeasuredStep& run) {
+  RunSpec r;
+  r.micro_batch = run.sequences, r.seq_len = 4096;
+  r.weight = r.compute = DType::kBF16, r.master = DType::kNone;
+  r.recompute = Recompute::kFull;
+  if (run.kind != Trained::kFull) {
+    r.mode = run.kind == Trained::kQlora ? RunMode::kQlora : RunMode::kLora;
+    r.memory.frozen = run.kind == Trained::kQlora ? DType::kNF4 : DType::kBF16;
+    r.memory.double_quantized = run.kind == Trained::kQlora;
+    r.lora_rank = 16;
+    r.lora_targets = frameworks::kLoraQ | frameworks::kLoraK | frameworks::kLoraV | frameworks::kLoraO;
+  }
+  if (run.gpus > 1) r.parallel.data = run.gpus, r.parallel.zero = 3;
+  pytorch::Options o;
+  o.name = "transformers";
+  o.by_accelerate = true, o.flat_parameters = run.gpus > 1;
+  o.release_name = is_granite(run) ? "4.45.2" : "4.48.1";
+  o.release = pytorch::transformers_release(o.release_name);
+  o.loop = frameworks::OptimizerLoop::kForeach;
+  o.lora_dropout = 0.1;
+  o.products.capability = 80;
+  std::vector<std::string> notes;
+  return pytorch::step_settings(a, r, o, notes);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(transformers_runs)
+
+BOOST_AUTO_TEST_CASE(the_replay_of_transformers_4_is_within_1_percent_of_its_published_runs) {
+  for (const MeasuredStep& run : kMeasuredSteps) {
+    const model::Architecture a = architecture_of_step(run);
+    const frameworks::CalculatedStep step(a, settings_of_step(a, run));
+    const double error =
+        100 * (static_cast<double>(step.peak_bytes()) / static_cast<double>(run.measured) - 1);
+    std::printf("%-12s %u x %u: %+.2f %%\n", run.model, run.gpus, run.sequences, error);
+    BOOST_TEST(std::abs(error - run.error) < 0.006, run.model << ": " << error);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(releases_are_recognised_by_their_numbers) {
+  using frameworks::TransformersRelease;
+  const std::pair<const char*, TransformersRelease> releases[] = {
+      {"4.40", TransformersRelease::k445}, {"4.45.2", TransformersRelease::k445},
+      {"4.46", TransformersRelease::k446}, {"4.48.1", TransformersRelease::k446},
+      {"4.49", TransformersRelease::k449}, {"4.53.3", TransformersRelease::k449},
+      {"4.54", TransformersRelease::k454}, {"4.57.6", TransformersRelease::k454},
+      {"5", TransformersRelease::k5},      {"5.24.0", TransformersRelease::k5},
+  };
+  for (const auto& [text, release] : releases)
+    BOOST_TEST((pytorch::transformers_release(text) == release), text);
+  for (const char* wrong :
+       {"", "4", "4.58", "3.5", "6", "4.x", "v4.57", "4.57.", "4.57.6.1", "4.-1", "4.99999999999"})
+    BOOST_CHECK_EXCEPTION(pytorch::transformers_release(wrong), Error, [&](const Error& e) {
+      return std::string(e.what()).find("plan.framework_version = \"" + std::string(wrong) + "\"") == 0 &&
+             e.hint() == "write it as \"4.57\" or \"5\"";
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
