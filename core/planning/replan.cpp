@@ -210,6 +210,24 @@ std::optional<Estimate> Replanner::plan_of_adapters(const Settings& settings) {
 
 std::optional<Estimate> Replanner::plan(const Settings& settings, bool other_device, bool verdict_only) {
   if (is_refused(settings)) return other_device ? std::nullopt : plan_of_adapters(settings);
+  Settings sorted = settings;
+  std::ranges::stable_sort(sorted, {}, &runfile::Override::key);
+  const auto is_equal = [](const runfile::Override& a, const runfile::Override& b) {
+    return a.key == b.key && a.value == b.value;
+  };
+  for (const PlannedSettings& p : planned_settings_) {
+    // Where only the verdict was asked for, the bytes of a plan that does not fit may be any.
+    const bool tells_bytes = !p.verdict_only || verdict_only || !p.estimate || p.estimate->fits;
+    if (p.other_device == other_device && tells_bytes && std::ranges::equal(p.settings, sorted, is_equal))
+      return p.estimate;
+  }
+  planned_settings_.push_back(
+      {std::move(sorted), other_device, verdict_only, plan_settings(settings, other_device, verdict_only)});
+  return planned_settings_.back().estimate;
+}
+
+std::optional<Estimate> Replanner::plan_settings(const Settings& settings, bool other_device,
+                                                 bool verdict_only) {
   try {
     return plan_variation(source_.load(settings), other_device,
                           verdict_only ? Wanted::kVerdict : Wanted::kPeak);

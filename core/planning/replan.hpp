@@ -68,8 +68,15 @@ class Replanner {
     TrainerTraits traits;
     MemoryReport report;
   };
+  /// An answer of plan(): combinations of changes ask again for what was asked in another order.
+  struct PlannedSettings {
+    Settings settings;  // sorted by key
+    bool other_device, verdict_only;
+    std::optional<Estimate> estimate;
+  };
   /// What the caller needs to know of a plan that does not fit.
   enum class Wanted : std::uint8_t { kAll, kPeak, kVerdict };
+  std::optional<Estimate> plan_settings(const Settings& settings, bool other_device, bool verdict_only);
   std::optional<Estimate> plan_variation(runfile::RunConfig c, bool other_device, Wanted wanted);
   std::optional<Estimate> plan_by(const std::string& decides, runfile::RunConfig c, bool other_device,
                                   Wanted wanted);
@@ -90,6 +97,7 @@ class Replanner {
   std::uint64_t planned_ = 0, states_ = 0, digest_ = 0;
   std::optional<bool> trainer_agrees_;  // its plan of the base is that of the estimator
   std::vector<CachedReport> cache_;
+  std::vector<PlannedSettings> planned_settings_;
   std::vector<Settings> refused_;
   /// For variations with other plugin options; these alternate, and a registry loads its plugins once.
   std::map<decltype(runfile::RunConfig::plugin_options), std::unique_ptr<plugin::Registry>> others_;

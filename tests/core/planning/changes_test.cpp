@@ -4,9 +4,11 @@
 #include <random>
 #include <set>
 
+#include "core/base/error.hpp"
 #include "core/model/presets.hpp"
 #include "core/planning/find_limits.hpp"
 #include "core/planning/propose_changes.hpp"
+#include "core/planning/replan.hpp"
 #include "core/planning/sweep.hpp"
 #include "core/planning/transfer_costs.hpp"
 
@@ -55,6 +57,29 @@ using Strings = std::vector<std::string>;
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(answers)
+
+// Combinations of changes contain the same settings in several orders.
+BOOST_AUTO_TEST_CASE(settings_that_were_planned_in_another_order_are_not_planned_again) {
+  int loaded = 0;
+  const planning::RunSource source{[&](const planning::Settings&) -> runfile::RunConfig {
+                                     ++loaded;
+                                     throw usage_error("not a valid run");
+                                   },
+                                   {}};
+  plugin::Registry registry({}, {});
+  planning::Replanner replan(source, registry, {}, {}, "");
+  const planning::Settings tensor = {{"parallel.tensor", "8"}, {"train.recompute", "full"}};
+  const planning::Settings recomputed = {{"train.recompute", "full"}, {"parallel.tensor", "8"}};
+  BOOST_TEST(!replan.plan(tensor));
+  BOOST_TEST(!replan.plan(recomputed));
+  BOOST_TEST(!replan.plan(recomputed, false, false));
+  BOOST_TEST(loaded == 1);
+  BOOST_TEST(!replan.plan(recomputed, true));  // for another device
+  BOOST_TEST(loaded == 2);
+  const planning::Settings fewer = {{"train.recompute", "full"}, {"parallel.tensor", "4"}};
+  BOOST_TEST(!replan.plan(fewer));
+  BOOST_TEST(loaded == 3);
+}
 
 BOOST_AUTO_TEST_CASE(largest_that_fits_equals_a_linear_scan_on_random_curves) {
   std::mt19937_64 random(5);
