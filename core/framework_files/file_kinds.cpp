@@ -30,7 +30,9 @@ void read_model(const Entries& entries, Job& job) {
   for (const Entry& e : entries)
     job.keys.push_back({e.key, runfile::written(e.value), e.key_where, runfile::KeyUse::kUsed, ""});
   // The job names the file; core/model reads its fields.
-  Entry file = entries.front();
+  // An unknown family is an error at the place of the family.
+  const auto family = std::ranges::find(entries, "model_type", &Entry::key);
+  Entry file = family == entries.end() ? entries.front() : *family;
   file.key = "config.json";
   job.set(kConfigFile, fs::absolute(file.key_where.file).string(), file);
 }

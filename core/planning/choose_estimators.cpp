@@ -18,7 +18,11 @@ constexpr int kBestMatch = 1000;  // highest value that match() returns
 
 /// No estimator matches: the model family is unknown, or no estimator plans this kind of run.
 Error no_estimator(const runfile::RunConfig& c, const std::vector<std::string>& estimators) {
-  if (!model::known_family(c.model.family)) return model::unknown_family(c.model.family);
+  if (!model::known_family(c.model.family)) {
+    const Error e = model::unknown_family(c.model.family);
+    const auto given = c.given.find("model.config");
+    return Error(e.code(), e.what(), e.hint(), given == c.given.end() ? Where() : given->second);
+  }
   if (!c.run.trainable.empty())
     for (const char* key : {"lora.modules_to_save", "train.only", "train.freeze"})
       if (const auto given = c.given.find(key); given != c.given.end())
