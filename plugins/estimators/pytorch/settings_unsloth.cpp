@@ -81,7 +81,9 @@ void set_unsloth(const model::Architecture& a, const RunSpec& r, frameworks::Ste
   const model::Attention& heads = a.layers.front().layer.attention;
   notes.push_back(
       note + ". Attention is that of xformers" +
-      (heads.kv_heads < heads.heads ? ", which copies keys and values for each query head." : "."));
+      (heads.kv_heads < heads.heads ? ", which copies keys and values for each query head." : ".") +
+      " Batches are free of padding or packed, as by default; padded ones may run compiled layers, which are "
+      "not replayed.");
 }
 
 }  // namespace trainhost::pytorch

@@ -235,9 +235,12 @@ BOOST_AUTO_TEST_CASE(layers_with_the_functions_of_unsloth) {
           for (const int checkpoints : {0, 1, 2}) {
             s.lora_targets = targets, s.nf4 = nf4, s.ddp.on = ddp, s.unsloth.small_device = small;
             s.checkpoint = s.reentrant = checkpoints > 0, s.unsloth.offloads = checkpoints == 2;
-            check(llama(11), s,
-                  std::to_string(targets) + " targets, checkpoints " + std::to_string(checkpoints),
-                  checkpoints != 2);
+            for (const double dropout : {0.0, 0.1}) {
+              s.lora_dropout = dropout;
+              check(llama(11), s,
+                    std::to_string(targets) + " targets, checkpoints " + std::to_string(checkpoints),
+                    checkpoints != 2);
+            }
           }
 }
 
