@@ -89,6 +89,14 @@ bool is_json(const std::string& path, const std::string& text) {
   return extension != ".yaml" && extension != ".yml" && first != text.npos && text[first] == '{';
 }
 
+/// Keys of DeepSpeed, which reads its file with hjson: a comma before a bracket is no mistake there.
+bool is_deepspeed(std::string_view text) {
+  for (const char* key :
+       {"\"zero_optimization\"", "\"train_batch_size\"", "\"train_micro_batch_size_per_gpu\""})
+    if (text.find(key) != text.npos) return true;
+  return false;
+}
+
 Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
   // All three give dotted keys, so that rules do not depend on the syntax.
   switch (syntax) {
@@ -101,7 +109,7 @@ Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
     case Syntax::kArguments:
       return read_arguments(text, path);
     case Syntax::kYaml:
-      if (is_json(path, text)) check_json(text, path);
+      if (is_json(path, text)) check_json(text, path, is_deepspeed(text));
       break;
   }
   return read_yaml(text, path);

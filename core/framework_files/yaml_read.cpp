@@ -155,12 +155,13 @@ Where end_of(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-void check_json(const std::string& text, const std::string& name) {
+void check_json(const std::string& text, const std::string& name, bool allows_commas) {
   try {
     parse_json(text);
   } catch (const JsonError& e) {
     const bool at_end = e.at >= text.size(), comment = !at_end && text[e.at] == '/';
-    if (!comment && !is_truncated_json(text, e) && !is_trailing_comma(text, e)) return;
+    const bool comma = !allows_commas && is_trailing_comma(text, e);
+    if (!comment && !comma && !is_truncated_json(text, e)) return;
     throw usage_error(fmt::format("not valid JSON: {}", e.what()),
                       comment ? "remove the comment: JSON has none" : json_remedy(text, e),
                       at_end ? end_of(text, name) : JsonPositions(text, name).where(e.at));

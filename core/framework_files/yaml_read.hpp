@@ -17,9 +17,9 @@ inline constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 /// key that is given twice, and nesting or a number of values that no configuration file has.
 std::vector<runfile::Entry> read_yaml(const std::string& text, const std::string& name);
 
-/// Throws usage_error with the position for JSON that ends too early, or with a comma before a closing
-/// bracket: YAML allows the latter, json.load() of Python does not. Other deviations from JSON are left to
-/// read_yaml(), because DeepSpeed itself reads Hjson.
-void check_json(const std::string& text, const std::string& name);
+/// allows_commas: before a closing bracket. Throws usage_error with the position for JSON that ends too
+/// early, or with a comma before a closing bracket: YAML allows the latter, json.load() of Python does not.
+/// Other deviations from JSON are left to read_yaml(), because DeepSpeed itself reads Hjson.
+void check_json(const std::string& text, const std::string& name, bool allows_commas);
 
 }  // namespace trainhost::framework_files

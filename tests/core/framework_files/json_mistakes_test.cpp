@@ -44,13 +44,15 @@ BOOST_AUTO_TEST_CASE(a_comma_before_a_bracket_is_refused_in_json_and_not_in_yaml
   const auto remedy = [](const char* bracket) {
     return std::string(" (remove the comma before '") + bracket + "': JSON has none behind the last value)";
   };
-  BOOST_TEST(error_of("d.json", "{\"train_micro_batch_size_per_gpu\": 1,\n}\n", kModel) ==
-             "d.json:2: not valid JSON: expected a string, found '}'" + remedy("}"));
-  BOOST_TEST(error_of("d.json", "{\"train_micro_batch_size_per_gpu\": 1, \"aio\": [1,]}", kModel) ==
-             "d.json:1: not valid JSON: expected a value, found ']'" + remedy("]"));
+  BOOST_TEST(error_of("t.json", "{\"per_device_train_batch_size\": 1,\n}\n", kModel) ==
+             "t.json:2: not valid JSON: expected a string, found '}'" + remedy("}"));
+  BOOST_TEST(error_of("t.json", "{\"per_device_train_batch_size\": 1, \"report_to\": [1,]}", kModel) ==
+             "t.json:1: not valid JSON: expected a value, found ']'" + remedy("]"));
   // The name does not decide: text in braces is JSON unless it is named YAML.
-  BOOST_TEST(error_of("d", "{\"train_micro_batch_size_per_gpu\": 1,}", kModel) != "");
-  BOOST_TEST(error_of("d.yaml", "{\"train_micro_batch_size_per_gpu\": 1,}", kModel) == "");
+  BOOST_TEST(error_of("t", "{\"per_device_train_batch_size\": 1,}", kModel) != "");
+  BOOST_TEST(error_of("t.yaml", "{\"per_device_train_batch_size\": 1,}", kModel) == "");
+  // hjson, with which DeepSpeed reads its file.
+  BOOST_TEST(error_of("d.json", "{\"train_micro_batch_size_per_gpu\": 1,}", kModel) == "");
   BOOST_TEST(error_of("d.json", "// mine\n" + kDeepSpeed, kModel) ==
              "d.json:1: not valid JSON: expected a value, found '//' (remove the comment: JSON has none)");
 }
