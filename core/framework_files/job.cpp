@@ -142,7 +142,7 @@ std::string replaceable_by(std::string_view run_key) {
 /// which is not known. Throws usage_error otherwise.
 bool is_replaced(const Rule& r, const Entry& e, const Job& job) {
   const std::string key = replaceable_by(r.run_key);
-  if (!key.empty() && job.options.contains(key)) return true;
+  if (!key.empty() && job.is_option(key)) return true;
   if (r.run_key == std::string_view(kModel) && job.find(kConfigFile)) return true;
   throw usage_error(fmt::format("{} = {}: the file does not say what this is", escaped(e.shown(), 80),
                                 runfile::written(e.value)),

@@ -1,12 +1,14 @@
 // The settings of a training job as files of other frameworks state them, on their way to run-file keys.
 // Every key of a file is kept with what became of it; none is dropped. Rules per framework: rules_*.cpp.
 #pragma once
+#include <algorithm>
 #include <initializer_list>
 #include <map>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/runfile/run_config.hpp"
@@ -62,6 +64,17 @@ class Job {
   const Given* find(const std::string& run_key) const;
   /// Sets the value of an option of the command line, which wins over files.
   void replace(const runfile::Override& option);
+  /// Run-file keys that the command line gives.
+  void set_options(std::set<std::string> run_keys) { options_ = std::move(run_keys); }
+  bool is_option(const std::string& run_key) const {
+    asked_.insert(run_key);
+    return options_.contains(run_key);
+  }
+  /// Whether is_option() has had the same answers as with these keys, so that rules have done the same.
+  bool is_alike_with(const std::set<std::string>& run_keys) const {
+    return std::ranges::all_of(
+        asked_, [&](const std::string& key) { return options_.contains(key) == run_keys.contains(key); });
+  }
   void erase(const std::string& run_key) { settings_.erase(run_key); }
   template <class Predicate>
   void erase_if(Predicate of_key) {
@@ -70,7 +83,6 @@ class Job {
   const std::map<std::string, Given>& settings() const { return settings_; }
 
   std::string framework;               // of the last file that states one
-  std::set<std::string> options;       // run-file keys that the command line gives
   std::string not_modelled;            // set by apply() of a rule: what plans do not know about its key
   bool needs_more = false;             // set with it: the run may need more memory than its plan
   std::vector<runfile::FileKey> keys;  // what became of each key of the files, in their order
@@ -79,6 +91,8 @@ class Job {
 
  private:
   std::map<std::string, Given> settings_;
+  std::set<std::string> options_;
+  mutable std::set<std::string> asked_;
 };
 
 /// Typed values of an entry; each throws usage_error with position, key and value for another type.

@@ -69,10 +69,10 @@ class Finish {
     // First the command line, then a config.json, then the name in a file, then fields of the model in a file
     // (Megatron-LM).
     const Given *named = job_.find(kModel), *config = job_.find(kConfigFile);
-    const bool option = job_.options.contains("model.preset") || job_.options.contains("model.config");
+    const bool option = job_.is_option("model.preset") || job_.is_option("model.config");
     if (option || config)
       job_.erase_if([&](const std::string& key) {  // the model of the files does not count
-        return key.starts_with("model.") && !job_.options.contains(key);
+        return key.starts_with("model.") && !job_.is_option(key);
       });
     if (option) {
       if (const Given* preset = job_.find("model.preset")) set_stored_type(*preset);
@@ -175,7 +175,7 @@ class Finish {
   /// of a dense layer or shared expert has matrices of the same names, attention alone has adapters.
   void linear_layers() {
     const Given *listed = job_.find(kLinearLayers), *targets = job_.find("lora.targets");
-    if (!listed || !targets || job_.options.contains("lora.targets")) return;
+    if (!listed || !targets || job_.is_option("lora.targets")) return;
     const std::optional<ModelSpec> model = known_model();
     if (!model || !model::known_family(model->family)) return;
     const model::Architecture a = model::from_model(*model);
@@ -285,7 +285,7 @@ class Finish {
     const Given from = named;
     const Given* base = job_.find("lora.base");
     if (!is_stored_in_nf4(from.value) || !job_.find("lora.rank")) return;
-    if (base && job_.options.contains("lora.base")) return;
+    if (base && job_.is_option("lora.base")) return;
     if (const std::string_view note = note_on_stored_type(from.value); !note.empty())
       job_.keys.push_back(
           {from.key, from.value, from.where, runfile::KeyUse::kNotModelled, std::string(note), true});
@@ -422,20 +422,23 @@ FileSettings read_files(const std::vector<std::string>& arguments,
   return JobFiles(arguments).settings(options);
 }
 
+/// Rules ask for few options: a job is read again only where one of these is given now and was not before.
 std::shared_ptr<const Job> JobFiles::read_with_options(const std::set<std::string>& options) const {
   const std::lock_guard guard(lock_);
-  std::shared_ptr<const Job>& known = read_[options];
-  if (known) return known;
+  for (const std::shared_ptr<const Job>& known : read_)
+    if (known->is_alike_with(options)) return known;
   auto job = std::make_shared<Job>();
-  job->options = options;
+  job->set_options(options);
   for (const File& f : files_) f.kind->read(f.entries, *job);
-  return known = std::move(job);
+  read_.push_back(job);
+  return job;
 }
 
 FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) const {
   std::set<std::string> keys;
   for (const runfile::Override& o : options) keys.insert(o.key);
   Job job = *read_with_options(keys);
+  job.set_options(std::move(keys));
 
   // Options come after the files, so that they win, and before Finish, which derives the rest from them.
   for (const runfile::Override& o : options) job.replace(o);
@@ -454,8 +457,7 @@ FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) c
     out.settings.push_back({"plan.framework", job.framework, "the kind of the files", {}});
   // Settings between rules ("@ranks") are no run-file keys; options are already known to the caller.
   for (const auto& [key, g] : job.settings())
-    if (!key.starts_with('@') && !job.options.contains(key))
-      out.settings.push_back({key, g.value, g.key, g.where});
+    if (!key.starts_with('@') && !job.is_option(key)) out.settings.push_back({key, g.value, g.key, g.where});
   out.keys = std::move(job.keys);
   return out;
 }

@@ -1,7 +1,6 @@
 // `trainhost plan --from FILE...`: configuration files of other frameworks as settings of a run file. Several
 // files describe one job: TrainingArguments and the JSON of DeepSpeed. The files are read, never executed.
 #pragma once
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -41,12 +40,13 @@ class JobFiles {
   FileSettings settings(const std::vector<runfile::Override>& options) const;
 
  private:
-  /// The job of the files where options for these keys are given.
+  /// The job of the files where options for these keys are given. Its own options may be others, if the rules
+  /// do not depend on the difference.
   std::shared_ptr<const Job> read_with_options(const std::set<std::string>& options) const;
 
   std::vector<File> files_;
   mutable std::mutex lock_;
-  mutable std::map<std::set<std::string>, std::shared_ptr<const Job>> read_;  // by keys of the options
+  mutable std::vector<std::shared_ptr<const Job>> read_;
 };
 
 /// JobFiles(files).settings(options).

@@ -68,7 +68,7 @@ void axolotl_nf4(Job& job, const Entry& e) {
 
 /// axolotl refuses to quantize weights that are trained.
 void axolotl_quantized_base(const Job& job, const Entries& entries) {
-  if (job.find("@adapter") || job.options.contains("lora.rank")) return;
+  if (job.find("@adapter") || job.is_option("lora.rank")) return;
   for (const Entry& e : entries)
     if ((e.key == "load_in_4bit" || e.key == "load_in_8bit") && flag_of(e))
       throw usage_error(

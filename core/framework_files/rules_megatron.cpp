@@ -558,7 +558,7 @@ void finish_megatron(Job& job) {
     const std::uint64_t layers = megatron_number(job, "model.num_hidden_layers", 0),
                         stages = megatron_number(job, "parallel.pipeline", 1) *
                                  megatron_number(job, "@megatron.layers_per_stage", 1);
-    if (layers && layers % stages && !job.options.contains("parallel.pipeline"))
+    if (layers && layers % stages && !job.is_option("parallel.pipeline"))
       throw usage_error(
           fmt::format("{} = {}: {} layers cannot be divided into stages of that many layers on {} "
                       "pipeline ranks",
