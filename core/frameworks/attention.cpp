@@ -133,12 +133,9 @@ Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   // The variables of the C++ function: the f32 copies exist until it returns. q and k are scaled by the root
   // of the factor each, for precision, which costs a copy of each.
   const Tensor q = to(t, in.q, Element::kF32), k = to(t, in.k, Element::kF32), v = to(t, in.v, Element::kF32);
-  Tensor scores;
-  {
-    const Tensor scaled_q = mul_number(t, q);
-    const Tensor scaled_k = mul_number(t, transpose(t, k, 2, 3));
-    scores = matmul(t, scaled_q, scaled_k);
-  }
+  // The scaled q is a variable too, the scaled k is not.
+  const Tensor scaled_q = mul_number(t, q);
+  Tensor scores = matmul(t, scaled_q, mul_number(t, transpose(t, k, 2, 3)));
   if (mask) scores = add(t, scores, mask);
   scores = softmax(t, scores, "probabilities");
   const Tensor returned = to(t, scores, type);

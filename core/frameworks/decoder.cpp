@@ -183,7 +183,7 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
                            t_.module = "";
                            // Not sharded_layer(): the hook of the layer's output has gathered its weights
                            // before.
-                           layer(x, w, context);
+                           layer(x, w, arguments_in_unit(context));
                          });
 }
 
@@ -191,9 +191,19 @@ Tensor Decoder::sharded_layer(const Tensor& x, const LayerWeights& w, const Cont
   if (!fsdp_) return layer(x, w, context);
   const std::int32_t unit = t_.layer;
   fsdp_->before_forward(unit);
-  Tensor y = layer(fsdp_->input(unit, x), w, context);
+  Tensor y = layer(fsdp_->input(unit, x), w, arguments_in_unit(context));
   fsdp_->after_forward(unit, y);
   return y;
+}
+
+Decoder::Context Decoder::arguments_in_unit(const Context& context) {
+  // cast_forward_inputs of MixedPrecisionPolicy. Only OLMo's cos and sin have another type than the weights.
+  const FsdpPolicy& f = s_.fsdp;
+  const bool casts = f.casts_output || (!f.frozen && s_.weights != f.shards);
+  if (!fsdp_ || f.flat || !olmo_ || !casts) return context;
+  Context cast = context;
+  cast.rotary = {to(t_, context.rotary.cos, s_.weights), to(t_, context.rotary.sin, s_.weights)};
+  return cast;
 }
 
 Tensor Decoder::norm(const Tensor& x, const Tensor& weight, const char* name) {

@@ -136,6 +136,8 @@ class Decoder : public StepModel {
   Tensor mask(bool window);
   Tensor checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  /// The arguments that FSDP2 hands to the modules of a layer.
+  Context arguments_in_unit(const Context& context);
   Tensor layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor gpt2_layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* name);

@@ -182,8 +182,9 @@ Tensor dropout(Tape& t, const Tensor& x, double p) {
     return mul(t, x, noise);
   }
   const Tensor mask = t.make(elementwise(x->shape), Element::kBool, "dropout mask");
-  return t.apply({"dropout", one(x), one(mask), false, elementwise_gradient()}, elementwise(x->shape),
-                 x->type);
+  // The mask is a result of the kernel, as the output is: a recomputation that ends with it has both.
+  return t.apply({"dropout", one(x), one(mask), false, elementwise_gradient(), false, true},
+                 elementwise(x->shape), x->type);
 }
 
 Tensor mean(Tape& t, const Tensor& x) {

@@ -842,3 +842,44 @@ def draw_whole_quantized(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, precision="bf16", fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": policy},
         quantized={"type": "nf4", "double": turn % 2 == 0, "prepared": False, "autocast": False, "whole": True})
+
+
+# What a model is, in contrast to how it is trained.
+MODEL_FIELDS = ("family", "layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocab", "tied", "window", "experts",
+                "experts_per_token", "softcap", "final_softcap", "dropout")
+SHARDED_WAYS = (draw_flat, draw_flat_lora, draw_accelerate, draw_accelerate_lora, draw_fsdp, draw_zero, draw_zero_lora, draw_zero3,
+                draw_zero3_lora)
+SHARDED_KINDRED = ("granite", "olmo2", "olmo3", "smollm3", "glm4", "seed_oss")
+
+
+def model_of_family(seed: str, family: str, number: int) -> Case:
+    """A case of a family; only the fields of its model count."""
+    if family in KINDRED:
+        return draw_kindred(seed, number * len(KINDRED) + KINDRED.index(family))
+    if family in ("glm4", "seed_oss"):
+        return draw_glm_seed(seed, number * 2 + (family == "seed_oss"))
+    if family in FAMILIES:
+        return draw(seed, number * len(FAMILIES) + FAMILIES.index(family))
+    return {"smollm3": draw_smollm3, "gemma": draw_gemma, "gpt_oss": draw_gpt_oss,
+            "qwen3_moe": lambda seed, n: draw_qwen3_moe(seed, 3 * n)}[family](seed, number)
+
+
+def draw_sharded(seed: int, number: int, families: tuple, ways: tuple, small: bool = True) -> Case:
+    """Case `number` of a seed of one of the families, whose weights, gradients or moments are sharded in each of the ways in turn.
+    small: two layers and at most two micro-batches, which takes half of the time."""
+    family, turn = families[number % len(families)], number // len(families)
+    model = model_of_family(f"{seed}/sharded", family, turn)
+    case = ways[turn % len(ways)](seed + 20, number)
+    if family in ("gemma2", "gpt_oss"):
+        case = dataclasses.replace(case, attention="eager", sequence=min(case.sequence, 700))
+    case = dataclasses.replace(case, **{name: getattr(model, name) for name in MODEL_FIELDS})
+    return dataclasses.replace(case, layers=2, accumulate=min(case.accumulate, 2)) if small else case
+
+
+def draw_sharded_kindred(seed: int, number: int) -> Case:
+    """Case `number` of a seed of families like Llama under FSDP1 and FSDP2 as accelerate prepares them, and under DeepSpeed, in full
+    training and with adapters. From 48 on the cases are small."""
+    turn, family = divmod(number, len(SHARDED_KINDRED))
+    # Of nine ways the fifth, FSDP2 that accelerate does not prepare, is left out.
+    place = turn + (turn + 4) // 8
+    return draw_sharded(seed, place * len(SHARDED_KINDRED) + family, SHARDED_KINDRED, SHARDED_WAYS, small=number >= 48)

@@ -13,6 +13,27 @@ namespace {
 
 using frameworks::Element;
 
+/// Families whose step was compared with DeepSpeed (docs/pytorch-memory.md, "Accuracy").
+void require_compared_family(const model::Architecture& a, const RunSpec& r,
+                             const frameworks::StepSettings& s) {
+  constexpr std::array kCompared = {"gemma2",  "gemma3_text", "llama", "mistral",
+                                    "mixtral", "phi3",        "qwen2", "qwen3"};
+  // With weights that are not quantized, and without offload.
+  constexpr std::array kOnDevice = {"glm4", "granite", "olmo2", "olmo3", "seed_oss", "smollm3"};
+  const auto is_one_of = [&](const auto& families) {
+    return std::ranges::find(families, a.family) != families.end();
+  };
+  if (is_one_of(kCompared)) return;
+  constexpr const char* kReason = "its step was not compared with DeepSpeed";
+  if (!is_one_of(kOnDevice)) reject("DeepSpeed with the family '" + a.family + "'", kReason);
+  if (s.nf4 || s.int8)
+    reject("quantized weights of the family '" + a.family + "' under DeepSpeed", kReason,
+           "set lora.base to \"bf16\"");
+  if (r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice)
+    reject("offload of the family '" + a.family + "' under DeepSpeed", kReason,
+           "leave plan.offload_optimizer and plan.offload_weights out");
+}
+
 void require_types(const RunSpec& r, bool half) {
   if (!half && r.compute != DType::kF32 && r.compute != DType::kTF32)
     reject("train.precision = \"" + std::string(run_file_name(r.compute)) + "\"",
@@ -83,10 +104,7 @@ std::string stage_3_note(const frameworks::ZeroPolicy& z) {
 
 void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options& o,
                    frameworks::StepSettings& s, std::vector<std::string>& notes) {
-  constexpr std::array kCompared = {"gemma2",  "gemma3_text", "llama", "mistral",
-                                    "mixtral", "phi3",        "qwen2", "qwen3"};
-  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
-    reject("DeepSpeed with the family '" + a.family + "'", "its step was not compared with DeepSpeed");
+  require_compared_family(a, r, s);
   if (r.parallel.zero < 1 || r.parallel.zero > 3)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with DeepSpeed",
            "its stages 1 to 3 are replayed", "set parallel.zero to 1, 2 or 3");

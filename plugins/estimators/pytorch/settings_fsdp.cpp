@@ -127,16 +127,33 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
       "and reduced at the end.");
 }
 
+/// Families whose step was compared with PyTorch to the byte (docs/pytorch-memory.md, "Accuracy").
+void require_compared_family(const model::Architecture& a, const Options& o,
+                             const frameworks::StepSettings& s) {
+  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"};
+  // As accelerate prepares them, with weights that are not quantized.
+  constexpr std::array kByAccelerate = {"glm4", "granite", "olmo2", "olmo3", "seed_oss", "smollm3"};
+  const std::string name = o.flat_parameters ? "FSDP1" : "FSDP2";
+  const auto is_one_of = [&](const auto& families) {
+    return std::ranges::find(families, a.family) != families.end();
+  };
+  if (is_one_of(kCompared) && !(o.flat_parameters && a.family == "qwen3_moe")) return;
+  constexpr const char* kReason = "its step was not compared with PyTorch";
+  if (!is_one_of(kByAccelerate)) reject(name + " of the family '" + a.family + "'", kReason);
+  if (!o.by_accelerate)
+    reject(name + " of the family '" + a.family + "'",
+           "its step was compared with PyTorch as accelerate prepares it", "plan with --for transformers");
+  if (s.nf4 || s.int8)
+    reject("quantized weights of the family '" + a.family + "' under " + name, kReason,
+           "set lora.base to \"bf16\"");
+}
+
 }  // namespace
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
               std::vector<std::string>& notes) {
-  // Families whose step was compared with PyTorch to the byte (docs/pytorch-memory.md, "Accuracy").
-  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"};
+  require_compared_family(a, o, s);
   const std::string name = o.flat_parameters ? "FSDP1" : "FSDP2";
-  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end() ||
-      (o.flat_parameters && a.family == "qwen3_moe"))
-    reject(name + " of the family '" + a.family + "'", "its step was not compared with PyTorch");
   const bool adapters = r.mode != RunMode::kFull;
   if (adapters && !o.by_accelerate)
     reject("adapters under FSDP2",

@@ -56,7 +56,10 @@ std::map<std::string, std::size_t> compare(const std::string& folder, std::uint6
       if (lists_saved_tensors(c)) BOOST_TEST(step.saved_bytes == saved, boost::test_tools::per_element());
       const std::map<std::string, std::uint64_t> peaks = phase_peaks(step.trace);
       BOOST_TEST(peaks.size() == r.at("peaks").size());
-      const std::uint64_t most = within + (c.at("family") == "mixtral" ? mixtral * hidden_bytes(c) : 0);
+      // DeepSpeed has some scalars (loss scale, checks for overflow, norms) that the replay leaves out.
+      const std::uint64_t scalars = c.contains("zero") ? 256 : 0;
+      const std::uint64_t most =
+          within + scalars + (c.at("family") == "mixtral" ? mixtral * hidden_bytes(c) : 0);
       for (const auto& [phase, ours] : peaks) {
         const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
         // The variables of their attention, while a layer runs that will be recomputed: below other peaks.
@@ -293,6 +296,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_axolotls_kernels_of_adapters_agrees_with_pyto
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 8u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_granite_olmo_and_other_sharded_families_agrees_with_pytorch) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("sharded-kindred");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 10u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_sharded_4_bit_weights_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("sharded-quantized");
   BOOST_TEST(cases_of_family.size() == 5u);
@@ -343,21 +352,20 @@ BOOST_AUTO_TEST_CASE(the_replay_of_tensor_parallelism_is_near_what_pytorch_count
   BOOST_TEST(apart <= 2u);  // of 6 phases of each case
 }
 
-// DeepSpeed has some scalars (loss scale, checks for overflow, norms) that the replay leaves out.
 BOOST_AUTO_TEST_CASE(the_replay_of_deepspeed_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed", 256);
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed");
   BOOST_TEST(cases_of_family.size() == 8u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_4_bit_weights_under_deepspeed_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("zero-quantized", 256);
+  const std::map<std::string, std::size_t> cases_of_family = compare("zero-quantized");
   BOOST_TEST(cases_of_family.size() == 7u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 4u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_deepspeed_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed-lora", 256);
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed-lora");
   BOOST_TEST(cases_of_family.size() == 8u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
 }
@@ -385,13 +393,13 @@ BOOST_AUTO_TEST_CASE(the_replay_of_full_training_in_litgpt_agrees_with_pytorch_i
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_stage_3_of_deepspeed_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3", 256);
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3");
   BOOST_TEST(cases_of_family.size() == 7u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_stage_3_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3-lora", 256);
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3-lora");
   BOOST_TEST(cases_of_family.size() == 7u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 5u, family << ": " << cases);
 }
@@ -400,7 +408,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_stage_3_agrees_with_pytorch_in
 // replay has freed: 0.1 % of one case. On the host DeepSpeed also has the norm of the gradients, or the
 // result of a check for overflow.
 BOOST_AUTO_TEST_CASE(the_replay_of_offload_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed-offload", 256, 1);
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed-offload", 0, 1);
   BOOST_TEST(cases_of_family.size() >= 7u);
   for (const Json& r : test::oracle_records("deepspeed-offload")) {
     const TrainingStep step =

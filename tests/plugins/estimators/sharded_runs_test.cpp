@@ -47,6 +47,34 @@ pytorch::Options flat_options_of(const json& c) {
 
 BOOST_AUTO_TEST_SUITE(sharded_runs)
 
+// Their oracle cases are compared in tests/core/frameworks/oracle_test.cpp.
+BOOST_AUTO_TEST_CASE(families_like_llama_are_sharded_where_their_step_was_compared) {
+  const ModelSpec m = *model::find_planned_preset("granite-3.1-2b");
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  for (const RunMode mode : {RunMode::kFull, RunMode::kLora}) {
+    r.mode = mode;
+    if (mode == RunMode::kLora) r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+    BOOST_TEST(has_note(estimate(r, {{"framework", "transformers"}}, m), "FSDP2: 8 ranks"));
+    BOOST_TEST(
+        has_note(estimate(r, {{"framework", "transformers"}, {"fsdp_version", "1"}}, m), "FSDP1: 8 ranks"));
+    BOOST_TEST(has_note(estimate(r, {{"framework", "deepspeed"}}, m), "ZeRO 3 on 8 ranks"));
+  }
+  r.mode = RunMode::kFull;
+  check_refused(r, {{"framework", "fsdp2"}}, "its step was compared with PyTorch as accelerate prepares it",
+                m);
+  r.memory.optimizer_in = Tier::kPinned;
+  check_refused(r, {{"framework", "deepspeed"}, {"offload_gradients", "cpu"}},
+                "offload of the family 'granite' under DeepSpeed", m);
+  r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 2, r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
+  r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  check_refused(r, {{"framework", "transformers"}}, "quantized weights of the family 'granite' under FSDP2",
+                m);
+  check_refused(r, {{"framework", "deepspeed"}}, "quantized weights of the family 'granite' under DeepSpeed",
+                m);
+}
+
 BOOST_AUTO_TEST_CASE(the_settings_of_an_fsdp2_run_allocate_what_pytorch_counts) {
   std::size_t cases = 0;
   for (const json& record : test::oracle_records("fsdp")) {
