@@ -89,7 +89,8 @@ Tensor Decoder::hidden_states() {
     if (fsdp_) fsdp_->before_forward(a_.tied ? Fsdp::kLast : Fsdp::kFirst);
     x = module("embed_tokens", ids_, [this](const Tensor& ids) {
       Tensor rows = embedding(t_, ids, embedding_);
-      if (gemma_) rows = mul(t_, rows, buffers_.back());
+      // embed_scale.to(weight.dtype): a copy where FSDP2 gathers weights in another type.
+      if (gemma_) rows = mul(t_, rows, fsdp_ ? to(t_, buffers_.back(), rows->type) : buffers_.back());
       // The input of a checkpointed region must need a gradient, or the adapters inside would get none.
       // enable_input_require_grads(), a hook that runs before those of stage 3: a leaf.
       if (s_.lora_rank && s_.checkpoint) rows->requires_grad = rows->input_leaf = true;

@@ -67,7 +67,11 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       buffer({rotary_width() / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
   // name2qmap of bitsandbytes, of which each weight has a copy.
   if (s_.nf4 && s_.double_quantized) buffer({256}, Element::kF32, "", "table of the NF4 scales");
-  if (gemma_) buffer({}, s_.nf4 || s_.int8 ? computed_type() : s_.weights, "embed_tokens", "scale");
+  if (gemma_) {
+    // FSDP1 casts buffers, FSDP2 does not.
+    const Element of_model = fsdp_ && !s_.fsdp.flat ? s_.fsdp.frozen.value_or(s_.fsdp.shards) : s_.weights;
+    buffer({}, s_.nf4 || s_.int8 ? computed_type() : of_model, "embed_tokens", "scale");
+  }
   if (s_.frozen) return;  // the policy has the tokens
   if (s_.preferences.trainer != PreferenceTrainer::kNone && s_.preferences.reference && !s_.lora_rank) {
     reference_settings_ = std::make_unique<StepSettings>(s_);

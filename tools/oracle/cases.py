@@ -883,3 +883,9 @@ def draw_sharded_kindred(seed: int, number: int) -> Case:
     # Of nine ways the fifth, FSDP2 that accelerate does not prepare, is left out.
     place = turn + (turn + 4) // 8
     return draw_sharded(seed, place * len(SHARDED_KINDRED) + family, SHARDED_KINDRED, SHARDED_WAYS, small=number >= 48)
+
+
+def draw_sharded_gemma(seed: int, number: int) -> Case:
+    """Case `number` of a seed of Gemma 1 to 3 under FSDP1 and FSDP2 as accelerate prepares them, in full training and with
+    adapters."""
+    return draw_sharded(seed + 1, number, ("gemma", "gemma2", "gemma3"), SHARDED_WAYS[:4])

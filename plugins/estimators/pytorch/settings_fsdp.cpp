@@ -131,8 +131,9 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
 void require_compared_family(const model::Architecture& a, const Options& o,
                              const frameworks::StepSettings& s) {
   constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"};
-  // As accelerate prepares them, with weights that are not quantized.
-  constexpr std::array kByAccelerate = {"glm4", "granite", "olmo2", "olmo3", "seed_oss", "smollm3"};
+  // As accelerate prepares them, with weights that are not quantized and without kernels of Liger.
+  constexpr std::array kByAccelerate = {"gemma", "gemma2", "gemma3_text", "glm4",   "granite",
+                                        "olmo2", "olmo3",  "seed_oss",    "smollm3"};
   const std::string name = o.flat_parameters ? "FSDP1" : "FSDP2";
   const auto is_one_of = [&](const auto& families) {
     return std::ranges::find(families, a.family) != families.end();
@@ -143,6 +144,10 @@ void require_compared_family(const model::Architecture& a, const Options& o,
   if (!o.by_accelerate)
     reject(name + " of the family '" + a.family + "'",
            "its step was compared with PyTorch as accelerate prepares it", "plan with --for transformers");
+  const frameworks::LigerKernels& l = s.liger;
+  if (l.loss || l.norms || l.rotary || l.swiglu)
+    reject("kernels of Liger in the family '" + a.family + "' under " + name, kReason,
+           "leave plan.cross_entropy and plan.liger_kernels out");
   if (s.nf4 || s.int8)
     reject("quantized weights of the family '" + a.family + "' under " + name, kReason,
            "set lora.base to \"bf16\"");

@@ -17,7 +17,7 @@ namespace trainhost::test {
 /// "quantized", "int8", "int8-liger", "factory", "ranks", "reentrant", "liger", "liger-gemma",
 /// "liger-mixtral", "fsdp-liger", "zero-liger", "zero-quantized", "cut", "cut-kindred", "smollm3", "kindred",
 /// "qwen3-moe", "quantized-moe", "gpt-oss", "experts-lora", "glm-seed", "gemma", "dpo", "trl", "eight-bit",
-/// "axolotl", "sharded-quantized", "sharded-kindred", "whole-quantized", "sharded-liger",
+/// "axolotl", "sharded-quantized", "sharded-kindred", "sharded-gemma", "whole-quantized", "sharded-liger",
 /// "release-4.45" and others.
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
