@@ -92,13 +92,12 @@ void megatron_modules(Job& job, const Entry& e) {
   }
   constexpr std::array kDescribed{"core_attn", "moe_act", "layernorm",     "mla_up_proj",
                                   "mlp",       "moe",     "shared_experts"};
-  std::string known;
+  std::string known, unknown;
   for (const std::string& m : modules) {
-    if (std::ranges::find(kDescribed, m) == kDescribed.end())
-      job.not_modelled = "recomputation of " + escaped(m, 40) + "; planned without it";
-    else
-      known += (known.empty() ? "" : ",") + m;
+    std::string& list = std::ranges::find(kDescribed, m) == kDescribed.end() ? unknown : known;
+    list += (list.empty() ? "" : ",") + escaped(m, 40);
   }
+  if (!unknown.empty()) job.not_modelled = "recomputation of " + unknown + "; planned without it";
   job.set("@megatron.modules", known, e);
 }
 

@@ -87,11 +87,17 @@ void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, const Run
                            plugin::Registry& registry) {
   if (c.run.mode == RunMode::kInference || !is_described(registry) || !has_cuda_allocator(c.device)) return;
   try {
+    runfile::RunConfig run = c;
+    run.framework = kFramework;
+    // As a plan `--for pytorch` has it: workspaces of cuBLAS depend on the device.
+    if (const DevicePreset* device = find_device_preset(c.device); device && device->capability > 0)
+      run.plugin_options[plugin::kFrameworkOptions]["compute_capability"] =
+          std::to_string(device->capability);
+    const std::unique_ptr<plugin::Registry> own =
+        run.plugin_options == c.plugin_options ? nullptr : source.open(run);
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-      runfile::RunConfig run = c;
-      run.framework = kFramework;
       run.run.recompute = recompute;
-      v.framework_answers.push_back(answer(run, registry));
+      v.framework_answers.push_back(answer(run, own ? *own : registry));
     }
   } catch (const Error& e) {
     v.framework_answers.clear();

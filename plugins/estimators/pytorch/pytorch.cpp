@@ -133,7 +133,7 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   o.gradient_as_bucket_view = given.flag("gradient_as_bucket_view", false);
 }
 
-/// use_reentrant of torch.utils.checkpoint, with which the modules of transformers are recomputed.
+/// A wrong value is a mistake of the caller.
 frameworks::TransformersRelease release_of(const std::string& version) {
   try {
     return pytorch::transformers_release(version);
@@ -142,6 +142,7 @@ frameworks::TransformersRelease release_of(const std::string& version) {
   }
 }
 
+/// use_reentrant of torch.utils.checkpoint, with which the modules of transformers are recomputed.
 void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
   if (!given.text("checkpoint_reentrant")) return;
   using pytorch::Framework;

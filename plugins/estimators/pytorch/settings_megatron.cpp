@@ -127,10 +127,11 @@ std::string names_of_modules(const frameworks::StepSettings& s) {
 
 void set_recomputation(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                        std::vector<std::string>& notes) {
+  // Not refused: sweeps, and changes that are proposed, set train.recompute alone.
   if (o.modules_given && r.recompute != Recompute::kSelective)
-    reject("plan.recompute_modules without selective recomputation",
-           "Megatron Core reads --recompute-modules with --recompute-granularity selective only",
-           "set train.recompute to \"selective\"");
+    notes.push_back(
+        "plan.recompute_modules has no effect without selective recomputation: Megatron Core reads "
+        "--recompute-modules with --recompute-granularity selective only.");
   if (r.recompute == Recompute::kNone) return;
   if (r.recompute == Recompute::kFull) {
     s.checkpoint = true;
@@ -248,11 +249,10 @@ void set_loss(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
     reject("this plan.cross_entropy in Megatron-LM",
            "\"in-place\" is the fused loss of Transformer Engine, \"plain\" that of Megatron Core");
   s.megatron.loss_in_place = r.memory.cross_entropy == CrossEntropy::kInPlace;
-  s.megatron.loss_compiled = o.compiled_loss;
+  s.megatron.loss_compiled = o.compiled_loss && !s.megatron.loss_in_place;
   if (s.megatron.loss_in_place && o.compiled_loss)
-    reject("plan.compiled_loss with plan.cross_entropy = \"in-place\"",
-           "the loss of Transformer Engine is a kernel of its own",
-           "set plan.cross_entropy to \"plain\", which is the loss of Megatron Core");
+    notes.push_back(
+        "plan.compiled_loss has no effect on the loss of Transformer Engine, which is a kernel of its own.");
   notes.push_back(
       s.megatron.loss_in_place
           ? "Loss of Transformer Engine (--cross-entropy-loss-fusion --cross-entropy-fusion-impl te): the "

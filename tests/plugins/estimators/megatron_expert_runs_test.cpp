@@ -1,6 +1,7 @@
 // The replay of Megatron-LM's models with experts and tensor parallelism: bytes that its functional tests
 // measure (the table of docs/pytorch-memory.md), what a layer keeps, and the modules of selective
 // recomputation.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstdio>
@@ -33,8 +34,8 @@ model::Architecture mixtral(std::uint32_t H, std::uint32_t I, std::uint32_t A, s
   return a;
 }
 
-/// Golden values of Megatron-LM's functional tests (mixtral, *_release, dev_dgx_h100, commit d98e8a64, recorded
-/// by f098fe84): torch.cuda.memory_stats() of the last rank after step 5.
+/// Golden values of Megatron-LM's functional tests (mixtral, *_release, dev_dgx_h100, commit d98e8a64,
+/// recorded by f098fe84): torch.cuda.memory_stats() of the last rank after step 5.
 struct FunctionalTest {
   const char* what;
   model::Architecture model;
@@ -214,9 +215,24 @@ BOOST_AUTO_TEST_CASE(expert_runs_that_are_not_described_are_refused_with_a_sente
   run = on_two_tensor_ranks(1);
   run.parallel.expert = 1, run.parallel.expert_tensor = 128, run.parallel.data = 64;
   refused(run, "experts of width 64 on 128 ranks");
+}
+
+// Sweeps and proposed changes set train.recompute alone.
+BOOST_AUTO_TEST_CASE(modules_have_no_effect_without_selective_recomputation) {
   pytorch::Options o = with_experts();
   o.modules_given = true;
-  refused(on_two_tensor_ranks(1), "plan.recompute_modules without selective recomputation", o);
+  o.recomputed.experts = true;
+  for (const Recompute other : {Recompute::kNone, Recompute::kFull}) {
+    RunSpec run = on_two_tensor_ranks(1);
+    run.recompute = other;
+    std::vector<std::string> notes;
+    const frameworks::StepSettings s = pytorch::step_settings(small_deepseek(), run, o, notes);
+    BOOST_TEST(!s.selective);
+    BOOST_TEST((s.megatron.recomputed == frameworks::RecomputedModules{}));
+    BOOST_TEST(std::ranges::any_of(notes, [](const std::string& note) {
+      return note.starts_with("plan.recompute_modules has no effect without selective recomputation");
+    }));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -184,8 +184,10 @@ BOOST_AUTO_TEST_CASE(operators_that_are_not_fused_keep_the_angles_and_a_compiled
   BOOST_TEST(copies(compiled.trace) == 2 * 4 * kTokens * kVocab);  // in two steps
   BOOST_TEST(frameworks::find_peak(compiled.trace).bytes >
              frameworks::find_peak(usual.trace).bytes + 3 * kTokens * kVocab);
+  // No effect on the loss of Transformer Engine.
   run.memory.cross_entropy = CrossEntropy::kInPlace;
-  BOOST_CHECK_THROW(step(o), Error);
+  const std::uint64_t in_place = frameworks::find_peak(step(megatron_options()).trace).bytes;
+  BOOST_TEST(frameworks::find_peak(step(o).trace).bytes == in_place);
 }
 
 BOOST_AUTO_TEST_CASE(a_ring_of_context_ranks_holds_the_keys_and_values_of_all_steps) {
