@@ -90,9 +90,10 @@ void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, const Run
     runfile::RunConfig run = c;
     run.framework = kFramework;
     // As a plan `--for pytorch` has it: workspaces of cuBLAS depend on the device.
-    if (const DevicePreset* device = find_device_preset(c.device); device && device->capability > 0)
-      run.plugin_options[plugin::kFrameworkOptions]["compute_capability"] =
-          std::to_string(device->capability);
+    if (const DevicePreset* device = find_device_preset(c.device);
+        device && device->capability > 0 && !run.plugin_options.contains(plugin::kFrameworkOptions))
+      run.plugin_options[plugin::kFrameworkOptions] = {
+          {"framework", kFramework}, {"compute_capability", std::to_string(device->capability)}};
     const std::unique_ptr<plugin::Registry> own =
         run.plugin_options == c.plugin_options ? nullptr : source.open(run);
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
