@@ -29,7 +29,7 @@ class Scanner {
   char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool at_end() const { return at_ >= text_.size(); }
   int column() const { return static_cast<int>(at_ - line_begin_); }
-  Mark mark() const { return {line_, column()}; }
+  Mark mark() const { return {line_, column(), static_cast<int>(at_)}; }
   void advance(std::size_t n = 1) {
     for (; n > 0 && !at_end(); --n)
       if (text_[at_++] == '\n') ++line_, line_begin_ = at_;

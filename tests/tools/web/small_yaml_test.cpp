@@ -7,8 +7,10 @@
 // Both are compiled once more here, under other names.
 #define YAML small_yaml
 #define read_yaml read_small_yaml
+#define check_json check_json_again
 #include "core/framework_files/yaml_read.cpp"
 #include "tools/web/small_yaml.cpp"
+#undef check_json
 #undef read_yaml
 #undef YAML
 

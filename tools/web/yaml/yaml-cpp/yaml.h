@@ -10,7 +10,8 @@ namespace YAML {
 
 /// Position in the text, counted from 0, in bytes.
 struct Mark {
-  int line = 0, column = 0;
+  int line = 0, column = 0, pos = 0;
+  bool is_null() const { return pos < 0; }  // none has no position here
 };
 
 struct Exception {
