@@ -68,9 +68,13 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.memory.packed = packed_weights_of(framework.value_or(""), storage.value_or(""),
                                       given.number("fsdp_version", 1, 2) == 1.0);
   const bool experts = given.flag("quant_experts", false);
+  const std::string version = given.text("framework_version").value_or("");
+  // Numbers of releases are checked by the estimator that describes them; words are never one, and throw
+  // here.
+  if (version.find_first_not_of("0123456789.") != version.npos)
+    given.word("framework_version", {"0.0", "0.1", "0.2", "0.4", "4.57", "5", "v1"});
   // As the host does for a plan (core/runfile/planned_settings.cpp).
-  const bool expert_modules =
-      framework == "transformers" && given.text("framework_version").value_or("").starts_with("4.");
+  const bool expert_modules = framework == "transformers" && version.starts_with("4.");
   set_quantized_base(expert_modules ? "transformers 4" : framework.value_or(""),
                      given.text("quant_experts") ? std::optional(experts) : std::nullopt, r);
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;

@@ -33,14 +33,14 @@ inline std::vector<std::int32_t> all_ids(const Tokens& t) {
   return ids;
 }
 
-/// Runs `act`, which must fail with this exit code; returns message and hint.
+/// Runs `act`, which must fail with this exit code; returns place, message and hint.
 template <class Act>
 std::string failure(Act act, Exit code = Exit::kUsage) {
   try {
     act();
   } catch (const Error& e) {
     BOOST_TEST((e.code() == code), "exit code of: " << e.full());
-    return std::string(e.what()) + " (" + e.hint() + ")";
+    return e.full();
   }
   BOOST_ERROR("no error");
   return "";
