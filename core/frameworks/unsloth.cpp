@@ -11,13 +11,7 @@
 namespace trainhost::frameworks {
 namespace {
 
-using unsloth_adapters::as_rows;
-using unsloth_adapters::cast_adapter;
-using unsloth_adapters::cast_adapters;
-using unsloth_adapters::dequantized;
-using unsloth_adapters::rows_of;
-using unsloth_adapters::Sizes;
-using unsloth_adapters::sizes_of;
+using namespace unsloth_adapters;
 
 /// matmul_lora() of the forward pass. Packed weights are dequantized into the buffer that is kept.
 Tensor product(Tape& t, const Tensor& x, const AdaptedWeights& w) {

@@ -10,13 +10,7 @@
 namespace trainhost::frameworks {
 namespace {
 
-using unsloth_adapters::as_rows;
-using unsloth_adapters::cast_adapter;
-using unsloth_adapters::cast_adapters;
-using unsloth_adapters::dequantized;
-using unsloth_adapters::rows_of;
-using unsloth_adapters::Sizes;
-using unsloth_adapters::sizes_of;
+using namespace unsloth_adapters;
 
 struct DroppedInput {
   Tensor values, mask;

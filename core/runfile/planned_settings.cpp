@@ -12,6 +12,7 @@
 
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
+#include "core/model/framework_release.hpp"
 #include "core/model/presets.hpp"
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/paths.hpp"
@@ -200,8 +201,8 @@ void set_framework(const Settings& s, RunConfig& c) {
       packed_weights_of(c.framework, s.given("plan.quant_storage") ? s.text("plan.quant_storage") : "",
                         s.given("plan.fsdp_version") && s.integer("plan.fsdp_version") == 1);
   // The experts of transformers 4 are linear layers, as those of frameworks that stack none.
-  const bool expert_modules = c.framework == "transformers" && s.given("plan.framework_version") &&
-                              s.text("plan.framework_version").starts_with("4.");
+  const bool expert_modules = is_transformers_4(
+      c.framework, s.given("plan.framework_version") ? s.text("plan.framework_version") : "");
   set_quantized_base(
       expert_modules ? "transformers 4" : c.framework,
       s.given("plan.quant_experts") ? std::optional(s.flag("plan.quant_experts")) : std::nullopt, c.run);

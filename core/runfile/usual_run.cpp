@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/model/framework_release.hpp"
 #include "core/model/presets.hpp"
 #include "core/runfile/combinations.hpp"
 
@@ -29,8 +30,9 @@ bool trains_in_half_alone(const Settings& s, const ModelSpec& model) {
   if (u32(s, "parallel.zero") != 0) return false;
   if (framework == "axolotl" || framework == "unsloth") return true;
   if (framework != "transformers") return false;
-  // transformers 4 loads models in f32 unless it is told otherwise.
-  if (s.given("plan.framework_version") && s.text("plan.framework_version").starts_with("4.")) return false;
+  // Without torch_dtype, transformers 4 loads a model in f32.
+  if (is_transformers_4(framework, s.given("plan.framework_version") ? s.text("plan.framework_version") : ""))
+    return false;
   const std::optional<DType> stored = model_config_dtype(model);
   return stored ? *stored != DType::kF32 : model.family != "gpt2";
 }

@@ -14,6 +14,7 @@
 #include "core/abi/report_transfer.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/model/framework_release.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "plugins/estimators/common/model_match.hpp"
@@ -74,7 +75,7 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   if (version.find_first_not_of("0123456789.") != version.npos)
     given.word("framework_version", {"0.0", "0.1", "0.2", "0.4", "4.57", "5", "v1"});
   // As the host does for a plan (core/runfile/planned_settings.cpp).
-  const bool expert_modules = framework == "transformers" && version.starts_with("4.");
+  const bool expert_modules = is_transformers_4(framework.value_or(""), version);
   set_quantized_base(expert_modules ? "transformers 4" : framework.value_or(""),
                      given.text("quant_experts") ? std::optional(experts) : std::nullopt, r);
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
