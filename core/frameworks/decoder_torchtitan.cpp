@@ -1,12 +1,11 @@
-// The Llama 3 of torchtitan: weights of this rank, and the forward pass of its stage. StepSettings choose
-// between the versions 0.0 to 0.2 (composite_norms, units at the ends, compiled loss); the modules are those
-// of 0.2. Parallelism: fsdp.hpp, tensor_parallel.hpp, pipeline.hpp. Context parallelism only divides the
-// tokens.
+// Llama 3 and Qwen3 of torchtitan: weights of this rank, and the forward pass of its stage. StepSettings
+// choose between the versions 0.0 to 0.2 (composite_norms, units at the ends, compiled loss); the modules are
+// those of 0.2. Attention: decoder_torchtitan_attention.cpp. Parallelism: fsdp.hpp, tensor_parallel.hpp,
+// pipeline.hpp. Context parallelism only divides the tokens.
 #include "core/frameworks/decoder_torchtitan.hpp"
 
 #include <utility>
 
-#include "core/frameworks/attention.hpp"
 #include "core/frameworks/fused.hpp"
 #include "core/frameworks/operators.hpp"
 
@@ -15,20 +14,29 @@ namespace trainhost::frameworks {
 TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, const StepSettings& settings)
     : t_(tape),
       s_(settings),
+      qwen3_(a.family == "qwen3"),
       batch_(settings.batch),
       sequence_(settings.sequence / settings.context),
       hidden_(a.hidden),
       vocab_(static_cast<std::int64_t>(a.vocab) / settings.tensor),
       exchange_{settings.tensor, settings.float8_layers},
       outside_{settings.tensor, false} {
-  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
+  Fsdp* units = nullptr;
+  if (s_.fsdp.ranks) {
+    auto made = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
+    units = made.get();
+    fsdp_ = std::move(made);
+  }
   if (s_.stage.first()) embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
   // Of all tokens. Context parallelism keeps a copy while the ranks have their parts.
-  const Shape angles{settings.sequence, head_dim / 2};
+  // Llama: complex numbers of half a head; Qwen3: cosines and sines of a head.
+  const std::int64_t width = qwen3_ ? 2 * head_dim : head_dim / 2;
+  const Element type = qwen3_ ? Element::kF32 : Element::kComplex;
   for (std::uint32_t i = 0; i < (settings.context > 1 ? 2u : 1u); ++i)
-    all_angles_.push_back(t_.new_storage(angles, Element::kComplex, Purpose::kBuffers, "", "freqs_cis"));
-  angles_ = t_.alias(all_angles_.front(), {sequence_, head_dim / 2});
+    all_angles_.push_back(t_.new_storage({settings.sequence, width}, type, Purpose::kBuffers, "",
+                                         qwen3_ ? "rope_cache" : "freqs_cis"));
+  angles_ = t_.alias(all_angles_.front(), {sequence_, width});
   // Layers are numbered from 0 in each stage, because only this stage is in the trace.
   const auto [begin, end] = layers_of_stage(a.layer_count(), s_.stage);
   std::uint32_t index = 0;
@@ -41,7 +49,13 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
   t_.layer = -1;
   if (s_.stage.last()) {
     final_norm_ = weight(Fsdp::kLast, {hidden_}, "norm");
-    head_ = weight(Fsdp::kLast, {vocab_, hidden_}, "output");
+    const Shape shape{vocab_, hidden_};
+    if (!qwen3_ || !a.tied || !s_.stage.first())
+      head_ = weight(Fsdp::kLast, shape, "output");
+    else if (units)
+      head_ = units->tied_parameter(Fsdp::kLast, shape, s_.weights, "output", s_.weights, trained_.front());
+    else
+      head_ = embedding_;
   }
   const Shape tokens{batch_, sequence_};
   ids_ = t_.new_storage(tokens, Element::kI64, Purpose::kBuffers, "", "token ids");
@@ -55,6 +69,7 @@ Tensor TorchtitanDecoder::weight(std::int32_t unit, const Shape& shape, const ch
     const Fsdp::Weight w =
         fsdp_->parameter(unit, shape, narrow ? Element::kByte : s_.weights, module, s_.weights);
     trained_.push_back(w.shard);
+    w.full->copies_gradient = s_.tensor > 1;
     return w.full;
   }
   trained_.push_back(t_.parameter(shape, s_.weights, module, true));
@@ -76,6 +91,10 @@ void TorchtitanDecoder::add_layer(const model::Layer& l) {
   w.heads = a.heads / ranks;
   w.kv_heads = a.kv_heads / ranks;
   w.head_dim = a.head_dim;
+  if (a.qk_norm == model::NormKind::kRms) {  // whole on each rank
+    w.q_norm = weight(t_.layer, {w.head_dim}, "attention.q_norm");
+    w.k_norm = weight(t_.layer, {w.head_dim}, "attention.k_norm");
+  }
   w.wq = add(q, hidden_, "attention.wq");
   w.wk = add(kv, hidden_, "attention.wk");
   w.wv = add(kv, hidden_, "attention.wv");
@@ -132,7 +151,7 @@ Tensor TorchtitanDecoder::output_of(const Tensor& input) {
 Tensor TorchtitanDecoder::embedded() {
   const ModuleScope scope(t_, "tok_embeddings");
   if (fsdp_) fsdp_->before_forward(Fsdp::kFirst);
-  Tensor x = scatter_tokens(t_, embedding(t_, ids_, embedding_), outside_);
+  Tensor x = scatter_tokens(t_, embedding(t_, ids_, embedding_, s_.tensor), outside_);
   if (fsdp_) fsdp_->after_forward(Fsdp::kFirst, x);
   return x;
 }
@@ -154,49 +173,56 @@ Tensor TorchtitanDecoder::logits(Tensor hidden) {
 
 Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
   const std::int32_t index = t_.layer;
+  // FSDP2 casts the inputs of a unit (cast_forward_inputs): each layer of Qwen3 has a table of its own.
+  const Tensor angles = qwen3_ && fsdp_ ? to(t_, angles_, s_.weights) : angles_;
   if (fsdp_) fsdp_->before_forward(index);
   const Tensor input = fsdp_ ? fsdp_->input(index, x) : x;
   Tensor y;
   if (s_.checkpoint || s_.selective) {
-    // The checkpoint keeps the arguments of the block: its input and the angles, which count once for all
-    // layers.
+    // The checkpoint keeps the arguments of the block: its input and the angles; those of Llama count once
+    // for all layers.
     t_.note_saved(input);
-    t_.note_saved(angles_);
-    y = t_.checkpointed([&] { return block(input, w); },
-                        [this, input, &w, index] {
+    t_.note_saved(angles);
+    y = t_.checkpointed([&] { return block(input, angles, w); },
+                        [this, input, angles, &w, index] {
                           const AutocastScope autocast(t_, s_.autocast);
                           t_.layer = index;
                           t_.module = "";
-                          block(input, w);
+                          block(input, angles, w);
                         },
                         // Eagerly the whole block runs again (early_stop is off by default). Compiled
                         // recomputation is part of the backward graph: it contains only what is needed, so
-                        // the product of w2 is not kept either.
+                        // the product of w2, and its sum over the ranks, are not kept either.
                         {.keeps_products = s_.selective,
-                         .keeps_last_product = !s_.compiles_layers,
+                         .dropped = s_.compiles_layers ? (s_.tensor > 1 ? 2u : 1u) : 0u,
                          .stops_early = s_.compiles_layers});
   } else {
-    y = block(input, w);
+    y = block(input, angles, w);
   }
   if (fsdp_) fsdp_->after_forward(index, y);
   return y;
 }
 
-Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
+Tensor TorchtitanDecoder::block(const Tensor& x, const Tensor& angles, const Layer& w) {
   // An argument is freed when the function that it was computed for returns.
   const auto attended = [&] {
-    // Tokens of all tensor-parallel ranks are gathered here and the results scattered again.
     const Tensor input = norm(x, w.attention_norm, "attention_norm");
-    const Tensor output = attention(gather_tokens(t_, input, exchange_), w);
-    return scatter_tokens(t_, output, exchange_);
+    return attention(gather_tokens(t_, input, exchange_), angles, w);
   };
-  const Tensor h = add(t_, x, attended());
+  const Tensor h = add(t_, x, scattered(attended()));
   const auto fed = [&] {
     const Tensor input = keeps_buffers_after(norm(h, w.ffn_norm, "ffn_norm"), w);
-    const Tensor output = feed_forward(gather_tokens(t_, input, exchange_), w);
-    return scatter_tokens(t_, output, exchange_);
+    return feed_forward(gather_tokens(t_, input, exchange_), w);
   };
-  return add(t_, h, fed());
+  return add(t_, h, scattered(fed()));
+}
+
+Tensor TorchtitanDecoder::divided(Tensor product) {
+  return s_.compiles_layers ? product : scatter_tokens(t_, product, exchange_);
+}
+
+Tensor TorchtitanDecoder::scattered(Tensor output) {
+  return s_.compiles_layers ? scatter_tokens(t_, output, exchange_) : output;
 }
 
 Tensor TorchtitanDecoder::keeps_buffers_after(const Tensor& x, const Layer& w) {
@@ -241,59 +267,6 @@ Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char
   return mul(t_, narrow, weight);
 }
 
-Tensor TorchtitanDecoder::repeated(const Tensor& x, std::int64_t times) {
-  if (times == 1) return x;
-  // [B, S, kv heads, D] to [B, S, heads, D]: a copy.
-  const Tensor wide = expand(t_, unsqueeze(t_, x, 3), 3, times);
-  return reshape(t_, wide, {x->shape[0], x->shape[1], x->shape[2] * times, x->shape[3]});
-}
-
-Tensor TorchtitanDecoder::attention(const Tensor& x, const Layer& w) {
-  const auto project = [&](const Tensor& weight, const char* module) {
-    const ModuleScope scope(t_, module);
-    return linear(t_, x, weight);
-  };
-  const auto heads = [&](const Tensor& flat, std::int64_t count) {
-    return view(t_, flat, {batch_, sequence_, count, w.head_dim});
-  };
-  Tensor q = project(w.wq, "attention.wq"), k = project(w.wk, "attention.wk"),
-         v = uses_buffers_before(project(w.wv, "attention.wv"));
-  const ModuleScope scope(t_, "attention");
-  // Attention.forward() assigns xq, xk and xv again; keys and values are variables of their own.
-  q = heads(q, w.heads);
-  k = heads(k, w.kv_heads);
-  v = heads(v, w.kv_heads);
-  {
-    // apply_rotary_emb(): its variables keep both f32 copies until it returns.
-    const auto complex = [&](const Tensor& part) { return view_as_complex(t_, to(t_, part, Element::kF32)); };
-    const Tensor q_complex = complex(q), k_complex = complex(k);
-    // The product saves only the angles [S, D/2], a buffer that exists anyway.
-    const Shape broadcast{1, sequence_, 1, w.head_dim / 2};
-    const Tensor angles = t_.alias(angles_, broadcast);
-    const auto turned = [&](const Tensor& part, const Tensor& like) {
-      return view_as_real(t_, mul(t_, part, angles), like->shape);
-    };
-    const Tensor q_out = turned(q_complex, q), k_out = turned(k_complex, k);
-    Tensor q_narrow = to(t_, q_out, q->type), k_narrow = to(t_, k_out, k->type);
-    q = std::move(q_narrow);
-    k = std::move(k_narrow);
-  }
-  const std::int64_t times = w.heads / w.kv_heads;
-  const Tensor keys = repeated(k, times), values = repeated(v, times);
-  AttentionInputs in;
-  in.context = s_.context;
-  in.q = transpose(t_, q, 1, 2);
-  in.k = transpose(t_, keys, 1, 2);
-  in.v = transpose(t_, values, 1, 2);
-  q.reset();
-  k.reset();
-  v.reset();
-  Tensor output = sdpa_attention(t_, in).output;
-  output = view(t_, output, {batch_, sequence_, w.heads * w.head_dim});
-  const ModuleScope last(t_, "attention.wo");
-  return linear(t_, output, w.wo);
-}
-
 Tensor TorchtitanDecoder::feed_forward(const Tensor& x, const Layer& w) {
   const auto project = [&](const Tensor& input, const Tensor& weight, const char* module) {
     const ModuleScope scope(t_, module);
@@ -307,7 +280,7 @@ Tensor TorchtitanDecoder::feed_forward(const Tensor& x, const Layer& w) {
   const Tensor product = mul(t_, active, up);
   active.reset();
   up.reset();
-  return project(product, w.w2, "feed_forward.w2");
+  return divided(project(product, w.w2, "feed_forward.w2"));
 }
 
 }  // namespace trainhost::frameworks

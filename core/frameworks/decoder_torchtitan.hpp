@@ -1,6 +1,7 @@
-// The Llama of torchtitan 0.2 with its FSDP2 units and its activation checkpointing, or one pipeline stage of
-// it. Parallelism itself: fsdp.hpp, tensor_parallel.hpp, pipeline.hpp.
+// Llama 3 and Qwen3 of torchtitan 0.2 with their FSDP2 units and activation checkpointing, or one pipeline
+// stage of them. Parallelism itself: fsdp.hpp, tensor_parallel.hpp, pipeline.hpp.
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "core/frameworks/step_model.hpp"
@@ -21,6 +22,7 @@ class TorchtitanDecoder : public StageModel {
  private:
   struct Layer {
     Tensor wq, wk, wv, wo, w1, w2, w3, attention_norm, ffn_norm;
+    Tensor q_norm, k_norm;  // Qwen3
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   };
 
@@ -31,10 +33,17 @@ class TorchtitanDecoder : public StageModel {
   Tensor embedded();
   Tensor logits(Tensor hidden);
   Tensor unit_of_layer(const Tensor& x, const Layer& w);
-  Tensor block(const Tensor& x, const Layer& w);
-  Tensor attention(const Tensor& x, const Layer& w);
+  Tensor block(const Tensor& x, const Tensor& angles, const Layer& w);
+  Tensor attention(const Tensor& x, const Tensor& angles, const Layer& w);
   Tensor feed_forward(const Tensor& x, const Layer& w);
+  std::pair<Tensor, Tensor> rotated_pairs(const Tensor& q, const Tensor& k, const Tensor& all);
+  std::pair<Tensor, Tensor> rotated_halves(const Tensor& q, const Tensor& k, const Tensor& all);
   Tensor repeated(const Tensor& x, std::int64_t times);
+  /// Tokens of all tensor-parallel ranks are gathered for attention and MLP, and their results are divided
+  /// again: eagerly by the hook of the last product, while the variables of the function exist; in a compiled
+  /// layer after it.
+  Tensor divided(Tensor product);
+  Tensor scattered(Tensor output);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
   /// Inductor does not free a buffer that a later tensor of the same size can use: it exists in between. In
   /// the backward pass of a compiled layer with tensor parallelism and products in 8 bits, the buffers of the
@@ -47,6 +56,7 @@ class TorchtitanDecoder : public StageModel {
 
   Tape& t_;
   const StepSettings& s_;
+  const bool qwen3_;
   std::int64_t batch_, sequence_, hidden_, vocab_;  // vocab_: of this rank
   TokenExchange exchange_, outside_;                // in the layers, and outside of them
   Tensor embedding_, head_, final_norm_, ids_, labels_, angles_;

@@ -25,13 +25,24 @@ Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element typ
   part = part.made_contiguous();
   const Element shard_type = trained ? policy_.shards : policy_.frozen.value_or(policy_.shards);
   Tensor shard = t_.parameter(part, shard_type, module, trained);
+  return {add(index, shape, type, module, gradient, shard), shard};
+}
+
+Tensor Fsdp::tied_parameter(std::int32_t index, const Shape& shape, Element type, const char* module,
+                            Element gradient, const Tensor& shard) {
+  return add(index, shape, type, module, gradient, shard);
+}
+
+Tensor Fsdp::add(std::int32_t index, const Shape& shape, Element type, const char* module, Element gradient,
+                 const Tensor& shard) {
   Tensor full = t_.absent_parameter(shape, type);
-  full->requires_grad = trained;
+  full->requires_grad = shard->requires_grad;
+  const std::uint64_t bytes = shard->shape.count() * bytes_of(type);
   Unit& u = unit(index);
   u.parameters.push_back({full, shard, module, t_.layer, gradient, {}});
-  u.gathered_bytes += part.count() * bytes_of(type);
-  if (type != shard_type) u.cast_bytes += part.count() * bytes_of(type);
-  return {full, shard};
+  u.gathered_bytes += bytes;
+  if (type != shard->type) u.cast_bytes += bytes;
+  return full;
 }
 
 /// Tape::layer stays that of the layer that runs, by which repeat_layers() orders events; the buffer is named

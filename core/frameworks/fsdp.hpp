@@ -94,6 +94,9 @@ class Fsdp : public ShardedUnits {
 
   Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient,
                    bool trained = true) override;
+  /// A weight whose shard is that of a weight of another unit: each unit gathers it, and adds its gradient.
+  Tensor tied_parameter(std::int32_t unit, const Shape& shape, Element type, const char* module,
+                        Element gradient, const Tensor& shard);
   void before_forward(std::int32_t unit) override;
   Tensor input(std::int32_t unit, const Tensor& x) override;
   void after_forward(std::int32_t unit, const Tensor& output) override;
@@ -122,6 +125,8 @@ class Fsdp : public ShardedUnits {
   };
 
   Unit& unit(std::int32_t index);
+  Tensor add(std::int32_t index, const Shape& shape, Element type, const char* module, Element gradient,
+             const Tensor& shard);
   bool stays_gathered(std::int32_t index) const;
   Tensor buffer(const Unit& u, std::uint64_t bytes, Purpose purpose, const char* name, Stream stream);
   void gather(Unit& u);

@@ -291,12 +291,18 @@ void embedding_backward_temporaries(Tape& t, const Shape& ids, const Shape& w) {
 
 }  // namespace
 
-Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w) {
+Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w, std::int64_t ranks) {
   return t.apply({"output", one(w), one(ids), false,
-                  [shape = w->shape](BackwardCall& c) {
+                  [shape = w->shape, ranks](BackwardCall& c) {
                     // Dense, [V, H], also if few tokens occur.
-                    c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient of the weight");
-                    embedding_backward_temporaries(c.tape, c.saved[0]->shape, shape);
+                    Shape all = shape;
+                    all.size[0] *= ranks;
+                    c.results[0] =
+                        c.tape.make(all.made_contiguous(), c.grads[0]->type, "gradient of the weight");
+                    embedding_backward_temporaries(c.tape, c.saved[0]->shape, all);
+                    // DTensor computes it for all words, and then sums the part of each rank.
+                    if (ranks > 1)
+                      c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient of the weight");
                   }},
                  {ids->shape[0], ids->shape[1], w->shape[1]}, w->type);
 }

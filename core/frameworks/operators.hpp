@@ -84,7 +84,8 @@ Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);
 
 /// index_select() of rows: x: [N, width]; at: [n, 1].
 Tensor index_rows(Tape& t, const Tensor& x, const Tensor& at);
-Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w);
+/// ranks: that divide the rows of the table, of which `w` is a part.
+Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w, std::int64_t ranks = 1);
 /// logits: [rows, classes] in f32.
 Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
 /// The loss of each row.

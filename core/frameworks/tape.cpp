@@ -337,7 +337,7 @@ Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<v
   frame_ = frame.get();
   Tensor out = region();
   frame_ = nullptr;
-  if (!checkpoint.keeps_last_product && !frame->kept.empty()) frame->kept.pop_back();
+  frame->kept.resize(frame->kept.size() - std::min(checkpoint.dropped, frame->kept.size()));
   return out;
 }
 

@@ -86,6 +86,7 @@ struct TensorBody final : Pooled<TensorBody> {
   bool input_leaf = false;     // the input of the first layer, of which checkpoints need a gradient
   bool parameter = false;
   bool embedding = false;            // the weight of an nn.Embedding
+  bool copies_gradient = false;      // a DTensor, whose first gradient AccumulateGrad copies
   std::uint8_t output = 0;           // of the node
   Ref<Node> node;                    // that computed it; none for a leaf
   Tensor grad;                       // of a leaf
@@ -161,8 +162,8 @@ class UnfinishedGraph {
 struct CheckpointOptions {
   /// Keeps the results of attention and of every second product of matrices, from the first on.
   bool keeps_products = false;
-  /// Of these, also the last one, which no backward pass needs.
-  bool keeps_last_product = true;
+  /// Of these, as many of the last ones are dropped, because no backward pass needs them.
+  std::size_t dropped = 0;
   /// Recomputation ends with the last tensor that is needed; otherwise with the region.
   bool stops_early = true;
 };

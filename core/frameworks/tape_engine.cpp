@@ -79,7 +79,7 @@ void Tape::deliver(const Edge& edge, Tensor g) {
 void Tape::accumulate(const Tensor& leaf, Tensor g) {
   if (before_leaf && !leaf->parameter) std::exchange(before_leaf, nullptr)();
   if (!leaf->grad) {
-    const bool stolen = g->references == 1;
+    const bool stolen = g->references == 1 && !leaf->copies_gradient;
     leaf->grad = stolen ? std::move(g) : make(leaf->shape, g->type, "gradient");
     TraceStorage& s = storage(leaf->grad);
     const TraceStorage& own = writer_[leaf->storage->index];

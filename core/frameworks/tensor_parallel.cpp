@@ -25,9 +25,10 @@ Tensor gathered(Tape& t, const Tensor& x, const TokenExchange& e, const char* na
   return out;
 }
 
-Tensor scattered(Tape& t, const Tensor& x, const TokenExchange& e, const char* name) {
+/// kept: by selective recomputation, as torchtitan's list has reduce_scatter_tensor.
+Tensor scattered(Tape& t, const Tensor& x, const TokenExchange& e, const char* name, bool kept = false) {
   const Tensor sent = t.make(x->shape.made_contiguous(), x->type, "tokens to reduce, by rank");
-  return t.make(tokens(x->shape, 1, e.ranks), x->type, name);
+  return t.make_result(tokens(x->shape, 1, e.ranks), x->type, name, kept);
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ Tensor gather_tokens(Tape& t, const Tensor& x, const TokenExchange& e) {
 Tensor scatter_tokens(Tape& t, const Tensor& x, const TokenExchange& e) {
   if (e.ranks == 1) return x;
   const std::array inputs{x};
-  const Tensor out = scattered(t, x, e, "tokens of the rank");
+  const Tensor out = scattered(t, x, e, "tokens of the rank", true);
   return t.apply_view(
       {"tokens of the rank",
        inputs,

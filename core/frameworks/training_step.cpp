@@ -153,7 +153,7 @@ bool has_builder(std::string_view family, ModelSource modules) {
     return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
   if (modules == ModelSource::kMegatron)
     return std::ranges::find(kMegatronFamilies, family) != std::end(kMegatronFamilies);
-  if (modules == ModelSource::kTorchtitan) return family == "llama";
+  if (modules == ModelSource::kTorchtitan) return family == "llama" || family == "qwen3";
   if (modules == ModelSource::kTorchtune)
     return std::ranges::find(kTorchtuneFamilies, family) != std::end(kTorchtuneFamilies);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);

@@ -252,6 +252,29 @@ def draw_titan_tensor(seed: int, number: int) -> Case:
         fsdp=case.fsdp | {"tensor": 2, "world": r.choice([2, 4]), "recompute": ("full", "none")[number % 2]})
 
 
+def draw_titan_qwen3(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Qwen3 of torchtitan."""
+    r = random.Random(f"titan/qwen3/{seed}/{number}")
+    heads, kv = r.choice([(4, 2), (8, 2), (8, 4), (8, 8), (6, 2)])
+    return dataclasses.replace(
+        draw_titan(f"{seed}/qwen3", number), family="qwen3", heads=heads, kv_heads=kv,
+        head_dim=r.choice([16, 32, 64, 128]), hidden=r.choice([128, 192, 256, 384]),
+        intermediate=r.choice([192, 320, 512, 768, 1024]), tied=r.random() < 0.5)
+
+
+def draw_titan_tensor_02(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Llama or Qwen3 of torchtitan 0.2 on 2 tensor-parallel ranks."""
+    r = random.Random(f"titan/tensor/0.2/{seed}/{number}")
+    case = draw_titan_qwen3(f"{seed}/tensor", number)
+    heads, head_dim = r.choice([4, 8]), r.choice([16, 32, 64])
+    sizes = {} if number % 2 else {"family": "llama", "head_dim": head_dim, "hidden": heads * head_dim, "tied": False,
+                                   "intermediate": -(-int(2 * 4 * heads * head_dim / 3) // 64) * 64}
+    return dataclasses.replace(
+        case, heads=heads, kv_heads=r.choice([2, 4]), vocab=case.vocab // 2 * 2, sequence=case.sequence // 2 * 2, **sizes,
+        accumulate=1, fsdp=case.fsdp | {"tensor": 2, "world": r.choice([2, 4]),
+                                        "recompute": ("full", "none", "selective")[number // 2 % 3]})
+
+
 ZERO_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "mixtral", "gemma2", "gemma3")
 ZERO3_FAMILIES = tuple(f for f in ZERO_FAMILIES if f != "mixtral")
 

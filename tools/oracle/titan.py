@@ -1,4 +1,4 @@
-"""The Llama of torchtitan 0.2 with its activation checkpointing, its units of FSDP2 and its loss.
+"""Llama 3 and Qwen3 of torchtitan 0.2 with their activation checkpointing, its units of FSDP2 and its loss.
 
 The modules are those of the installed package.
 """
@@ -15,13 +15,15 @@ import packages
 
 USED = ("torchtitan.models.attention", "torchtitan.models.llama3.model.args", "torchtitan.models.llama3.model.model",
         "torchtitan.models.llama3.infra.parallelize", "torchtitan.distributed.activation_checkpoint",
-        "torchtitan.components.loss")
+        "torchtitan.components.loss", "torchtitan.models.qwen3.model.args", "torchtitan.models.qwen3.model.model",
+        "torchtitan.models.qwen3.infra.parallelize", "torchtitan.models.llama4.infra.parallelize",
+        "torchtitan.distributed.tensor_parallel")
 
 
 def modules():
-    """(args, model, parallelize, loss) of torchtitan."""
+    """By its last three names each module of torchtitan."""
     found = packages.modules("torchtitan", USED, "pip install --no-deps torchtitan==0.2.0")
-    return tuple(found[i] for i in (1, 2, 3, 5))
+    return {".".join(name.split(".")[-3:]): module for name, module in zip(USED, found)}
 
 
 class Trained:
@@ -79,19 +81,38 @@ def with_values(function):
     return call
 
 
+def llama(found, c):
+    """(model, its function for tensor parallelism)"""
+    args = found["llama3.model.args"].TransformerModelArgs(
+        dim=c.hidden, n_layers=c.layers, n_heads=c.heads, n_kv_heads=c.kv_heads, vocab_size=c.vocab, multiple_of=64,
+        max_seq_len=c.sequence)
+    parallelize = found["llama3.infra.parallelize"]
+    return found["llama3.model.model"].Transformer(args), lambda model, mesh: parallelize.apply_tp(
+        model, mesh, loss_parallel=True, enable_float8_tensorwise_tp=False)
+
+
+def qwen3(found, c):
+    """(model, its function for tensor parallelism)"""
+    args = found["qwen3.model.args"].Qwen3ModelArgs(
+        dim=c.hidden, n_layers=c.layers, n_heads=c.heads, n_kv_heads=c.kv_heads, vocab_size=c.vocab,
+        head_dim=c.head_dim, hidden_dim=c.intermediate, max_seq_len=c.sequence, enable_weight_tying=c.tied)
+    parallelize = found["qwen3.infra.parallelize"]
+    return found["qwen3.model.model"].Qwen3Model(args), lambda model, mesh: parallelize.apply_non_moe_tp(
+        model, mesh, loss_parallel=True, enable_float8_tensorwise_tp=False, enable_async_tp=False)
+
+
 def build(c, mesh):
     import fsdp
 
-    args, model, parallelize, loss = modules()
-    m = model.Transformer(args.TransformerModelArgs(
-        dim=c.hidden, n_layers=c.layers, n_heads=c.heads, n_kv_heads=c.kv_heads, vocab_size=c.vocab, multiple_of=64,
-        max_seq_len=c.sequence))
+    found = modules()
+    parallelize, loss = found["llama3.infra.parallelize"], found["torchtitan.components.loss"]
+    m, divide = (qwen3 if c.family == "qwen3" else llama)(found, c)
     if c.fsdp.get("release") == "0.0":
         separate_norms(m)
     DeviceMesh.__init__ = with_values(DeviceMesh.__init__)
     DeviceMesh.mesh = property(with_values(DeviceMesh.mesh.fget))
     if c.fsdp.get("tensor", 1) > 1:
-        parallelize.apply_tp(m, mesh["tensor"], loss_parallel=True, enable_float8_tensorwise_tp=False)
+        divide(m, mesh["tensor"])
     mesh = mesh["shards"]
     if c.fsdp["recompute"] != "none":
         checkpointing = types.SimpleNamespace(mode=c.fsdp["recompute"], selective_ac_option="op", early_stop=False,
@@ -103,4 +124,6 @@ def build(c, mesh):
         return Trained(m.train(), loss.cross_entropy_loss)
     parallelize.apply_fsdp(m, mesh, param_dtype=fsdp.TYPES[c.fsdp["param"]], reduce_dtype=fsdp.TYPES[c.fsdp["reduce"]],
                            pp_enabled=False, reshard_after_forward_policy="default" if c.fsdp["reshard"] else "never")
+    if c.family == "qwen3" and c.tied:  # as the end of parallelize_qwen3()
+        m.output.weight = m.tok_embeddings.weight
     return Trained(m.train(), loss.cross_entropy_loss)

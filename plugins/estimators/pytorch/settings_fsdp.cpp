@@ -18,15 +18,24 @@ const char* name_of(Element e) { return e == Element::kF32 ? "f32" : e == Elemen
 
 Element half_of(DType t) { return t == DType::kF16 ? Element::kF16 : Element::kBF16; }
 
-void require_plain_llama(const model::Architecture& a) {
-  // Configurations of the family llama may have biases or other norms, which torchtitan's module does not.
-  const auto plain = [](const model::LayerRun& run) {
+/// The models that are replayed as torchtitan has them: Llama 3, and Qwen3 without experts.
+void require_own_model(const model::Architecture& a, const Options& o, std::uint32_t stages) {
+  const bool qwen3 = a.family == "qwen3";
+  const model::NormKind of_heads = qwen3 ? model::NormKind::kRms : model::NormKind::kNone;
+  // Configurations of both families may have biases or other norms, which torchtitan's modules do not have.
+  const auto plain = [&](const model::LayerRun& run) {
     const model::Layer& l = run.layer;
     return !l.attention.q_bias && !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
-           l.attention.qk_norm == model::NormKind::kNone && l.experts.count == 0 && l.norms == 2;
+           l.attention.qk_norm == of_heads && l.experts.count == 0 && l.norms == 2;
   };
-  if (a.family != "llama" || !std::ranges::all_of(a.layers, plain))
-    reject("this model in torchtitan", "of its models only Llama 3 is replayed");
+  if ((a.family != "llama" && !qwen3) || !std::ranges::all_of(a.layers, plain))
+    reject("this model in torchtitan", "of its models Llama 3 and Qwen3 without experts are replayed");
+  if (qwen3 && o.version != TorchtitanVersion::k02)
+    reject("Qwen3 in a release of torchtitan before 0.2", "0.2 is the first that has it",
+           "leave plan.framework_version out");
+  if (qwen3 && a.tied && stages > 1)
+    reject("parallel.pipeline = " + std::to_string(stages) + " with an embedding that is the head too",
+           "they are in different stages, and torchtitan's Qwen3 shares one weight");
 }
 
 void set_compile(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
@@ -74,9 +83,6 @@ void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, fram
   if (!r.parallel.sequence)
     reject("parallel.tensor = " + std::to_string(ranks) + " without sequence parallelism",
            "torchtitan divides the tokens between the matrices", "set parallel.sequence = true");
-  if (s.selective)
-    reject("selective recomputation with parallel.tensor", "which collectives it keeps was not compared",
-           "set train.recompute to \"none\" or \"full\"");
   // The replay has one size for all ranks.
   const auto divides = [&](std::uint64_t n, const std::string& what) {
     if (n % ranks)
@@ -205,15 +211,14 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     f.prefetches_forward = o.forward_prefetch;
   }
   if (o.framework == Framework::kTorchtitan) {
-    require_plain_llama(a);
+    require_own_model(a, o, r.parallel.pipeline);
     s.modules = frameworks::ModelSource::kTorchtitan;
     // The table of versions in docs/pytorch-memory.md, line by line.
     f.separate_ends = o.version == TorchtitanVersion::k02;
     f.keeps_last_layer = !f.separate_ends;
     f.sums_by_unit = !f.separate_ends;
     s.composite_norms = o.version == TorchtitanVersion::k00;
-    // In this order: float8 needs compiled layers; tensor parallelism depends on what selective recomputation
-    // keeps.
+    // In this order, as float8 needs compiled layers.
     set_compile(r, o, s, notes);
     set_float8(r, o, s, notes);
     set_tensor_parallelism(a, r, s);
@@ -249,7 +254,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   if (f.flat)
     notes.push_back(
         "Memory of flat parameters that other streams still use after its last use is not counted.");
-  if (a.tied && o.framework == Framework::kTorchtitan)
+  if (a.tied && o.framework == Framework::kTorchtitan && a.family == "llama")
     notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
 }
 

@@ -336,13 +336,15 @@ BOOST_AUTO_TEST_CASE(the_replay_of_cut_cross_entropy_agrees_with_pytorch_in_ever
 BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
   BOOST_TEST(compare("torchtitan-2024").at("llama") >= 24u);
+  BOOST_TEST(compare("torchtitan-qwen3").at("qwen3") >= 36u);
 }
 
-// DTensor also allocates rows of numbers for the labels of each rank, and copies the gradient of a weight
-// that it accumulates, which shows in one case with few tokens.
+// DTensor also allocates rows of numbers for the labels of each rank, which show in cases with few tokens.
 BOOST_AUTO_TEST_CASE(the_replay_of_tensor_parallelism_is_near_what_pytorch_counts) {
   std::size_t cases = 0, apart = 0;
-  for (const Json& r : test::oracle_records("torchtitan-tensor")) {
+  std::vector<Json> records = test::oracle_records("torchtitan-tensor");
+  for (Json& r : test::oracle_records("torchtitan-tensor-0.2")) records.push_back(std::move(r));
+  for (const Json& r : records) {
     const Json& c = r.at("case");
     const TrainingStep step = training_step(test::architecture_of(c), test::settings_of(c));
     BOOST_TEST_CONTEXT("case " << r.at("n") << ": " << c.dump())
@@ -350,12 +352,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_tensor_parallelism_is_near_what_pytorch_count
       const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
       const double error = 100 * (static_cast<double>(ours) / static_cast<double>(theirs) - 1);
       if (std::abs(error) > 0.2) ++apart;
-      BOOST_TEST(std::abs(error) <= 2.5, phase << ": " << ours << " instead of " << theirs);
+      BOOST_TEST(std::abs(error) <= 0.7, phase << ": " << ours << " instead of " << theirs);
     }
     ++cases;
   }
-  BOOST_TEST(cases >= 8u);
-  BOOST_TEST(apart <= 2u);  // of 6 phases of each case
+  BOOST_TEST(cases >= 32u);
+  BOOST_TEST(apart <= 12u);  // of 6 phases of each case
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_deepspeed_agrees_with_pytorch_in_every_stored_case) {
