@@ -3,6 +3,7 @@
 // refused, because a figure of another run would look as exact as a right one. Allocates and replays nothing:
 // report.cpp. What is described: docs/pytorch-memory.md.
 #include "plugins/estimators/pytorch/settings.hpp"
+#include "plugins/estimators/pytorch/compared_families.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -147,8 +148,6 @@ void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSet
 /// Kernels of Liger, in the families whose step with them was compared with PyTorch.
 void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                std::vector<std::string>& notes) {
-  constexpr std::string_view kCompared[] = {"gemma2",  "gemma3", "gemma3_text", "llama", "mistral",
-                                            "mixtral", "phi3",   "qwen2",       "qwen3"};
   const frameworks::LigerKernels& l = o.liger;
   if (!l.loss && !l.norms && !l.rotary && !l.swiglu) return;
   // Of FSDP1 the root unit has the head, which stays gathered.
@@ -161,7 +160,7 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
     reject(std::string("kernels of Liger in Mixtral ") +
                (o.framework == Framework::kDeepSpeed ? "under DeepSpeed" : "with sharded adapters"),
            "their step was not compared with PyTorch");
-  if (std::ranges::find(kCompared, a.family) == std::end(kCompared))
+  if (!was_compared(a.family, Comparison::kLiger))
     reject("kernels of Liger in the family '" + a.family + "'",
            "its step with them was not compared with PyTorch");
   s.liger = l;
@@ -216,11 +215,9 @@ void set_adapter_kernels(const model::Architecture& a, const RunSpec& r, const O
                          frameworks::StepSettings& s, std::vector<std::string>& notes) {
   const frameworks::AdapterKernels& asked = o.adapter_kernels;
   if (!adapts(r) || s.int8 || !(asked.mlp || asked.qkv || asked.output)) return;
-  constexpr std::string_view kCompared[] = {"gemma2",  "gemma3", "gemma3_text", "llama",
-                                            "mistral", "qwen2",  "qwen3"};
   const char* what = "kernels of axolotl for adapters";
   std::string reason;
-  if (std::ranges::find(kCompared, a.family) == std::end(kCompared))
+  if (!was_compared(a.family, Comparison::kAdapterKernels))
     reason = "their step in the family '" + a.family + "' was not compared with PyTorch";
   else if (s.weights == Element::kF32)
     reason = "with norms in f32 they were not compared";

@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "plugins/estimators/pytorch/compared_families.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -16,16 +17,10 @@ using frameworks::Element;
 /// Families whose step was compared with DeepSpeed (docs/pytorch-memory.md, "Accuracy").
 void require_compared_family(const model::Architecture& a, const RunSpec& r,
                              const frameworks::StepSettings& s) {
-  constexpr std::array kCompared = {"gemma2",  "gemma3_text", "llama", "mistral",
-                                    "mixtral", "phi3",        "qwen2", "qwen3"};
-  // With weights that are not quantized, and without offload.
-  constexpr std::array kOnDevice = {"glm4", "granite", "olmo2", "olmo3", "seed_oss", "smollm3"};
-  const auto is_one_of = [&](const auto& families) {
-    return std::ranges::find(families, a.family) != families.end();
-  };
-  if (is_one_of(kCompared)) return;
+  if (was_compared(a.family, Comparison::kDeepSpeed)) return;
   constexpr const char* kReason = "its step was not compared with DeepSpeed";
-  if (!is_one_of(kOnDevice)) reject("DeepSpeed with the family '" + a.family + "'", kReason);
+  if (!was_compared(a.family, Comparison::kDeepSpeedBf16))
+    reject("DeepSpeed with the family '" + a.family + "'", kReason);
   if (s.nf4 || s.int8)
     reject("quantized weights of the family '" + a.family + "' under DeepSpeed", kReason,
            "set lora.base to \"bf16\"");

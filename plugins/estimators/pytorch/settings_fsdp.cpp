@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
+#include "plugins/estimators/pytorch/compared_families.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -136,17 +137,11 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
 /// Families whose step was compared with PyTorch to the byte (docs/pytorch-memory.md, "Accuracy").
 void require_compared_family(const model::Architecture& a, const Options& o,
                              const frameworks::StepSettings& s) {
-  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"};
-  // As accelerate prepares them, with weights that are not quantized and without kernels of Liger.
-  constexpr std::array kByAccelerate = {"gemma", "gemma2", "gemma3_text", "glm4",   "granite",
-                                        "olmo2", "olmo3",  "seed_oss",    "smollm3"};
   const std::string name = o.flat_parameters ? "FSDP1" : "FSDP2";
-  const auto is_one_of = [&](const auto& families) {
-    return std::ranges::find(families, a.family) != families.end();
-  };
-  if (is_one_of(kCompared) && !(o.flat_parameters && a.family == "qwen3_moe")) return;
+  if (was_compared(a.family, Comparison::kSharded) && !(o.flat_parameters && a.family == "qwen3_moe")) return;
   constexpr const char* kReason = "its step was not compared with PyTorch";
-  if (!is_one_of(kByAccelerate)) reject(name + " of the family '" + a.family + "'", kReason);
+  if (!was_compared(a.family, Comparison::kByAccelerate))
+    reject(name + " of the family '" + a.family + "'", kReason);
   if (!o.by_accelerate)
     reject(name + " of the family '" + a.family + "'",
            "its step was compared with PyTorch as accelerate prepares it", "plan with --for transformers");

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "core/base/error.hpp"
+#include "plugins/estimators/pytorch/compared_families.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -44,17 +45,9 @@ void set_release(const model::Architecture& a, const RunSpec& r, const Options& 
   const std::string name = "transformers " + o.release_name;
   if (a.has_experts())
     reject("experts in " + name, "each is a module of its own there, and their step was not compared");
-  // By release: those of the group that were run.
-  constexpr std::string_view kOf445[] = {"granite", "llama", "qwen2"},
-                             kOf446[] = {"granite", "llama", "mistral", "phi3", "qwen2"},
-                             kOf454[] = {"granite", "llama", "mistral", "olmo2",
-                                         "phi3",    "qwen2", "qwen3",   "smollm3"};
-  const auto compared = [&](const auto& families) {
-    return std::ranges::find(families, a.family) != std::end(families);
-  };
-  if (!(o.release == TransformersRelease::k445   ? compared(kOf445)
-        : o.release == TransformersRelease::k454 ? compared(kOf454)
-                                                 : compared(kOf446)))
+  if (!was_compared(a.family, o.release == TransformersRelease::k445   ? Comparison::kTransformers445
+                              : o.release == TransformersRelease::k454 ? Comparison::kTransformers454
+                                                                       : Comparison::kTransformers446))
     reject("the family '" + a.family + "' in " + name, "its modules of that release were not compared");
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\" in " + name, "its masks were not compared");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/frameworks/unsloth.hpp"
+#include "plugins/estimators/pytorch/compared_families.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -33,9 +34,8 @@ void use_copy_of_unsloth(model::Architecture& a, std::vector<std::string>& notes
 
 void set_unsloth(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
                  std::vector<std::string>& notes) {
-  constexpr std::string_view kDescribed[] = {"llama", "mistral", "qwen2", "qwen3"};
   if (s.lora_rank == 0) reject("full training with Unsloth", kCompiled);
-  if (std::ranges::find(kDescribed, a.family) == std::end(kDescribed))
+  if (!was_compared(a.family, Comparison::kUnsloth))
     reject("the family '" + a.family + "' with Unsloth", why_refused(a.family));
   if (s.weights == frameworks::Element::kF32)
     reject("Unsloth with weights in f32", "its functions are described in bf16 and f16",

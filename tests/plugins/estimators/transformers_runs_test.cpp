@@ -117,4 +117,51 @@ BOOST_AUTO_TEST_CASE(releases_are_recognised_by_their_numbers) {
     });
 }
 
+// Each sentence of set_release(), and the families that were run in a group of releases.
+BOOST_AUTO_TEST_CASE(runs_of_older_releases_that_were_not_compared_are_refused) {
+  using frameworks::TransformersRelease;
+  const auto refusal = [](const char* preset, TransformersRelease release, auto change) {
+    const ModelSpec* trained = find_model_preset(preset);
+    const model::Architecture a = model::from_model(trained ? *trained : *model::find_planned_preset(preset));
+    RunSpec run;
+    run.seq_len = 512, run.micro_batch = 1;
+    run.weight = run.compute = run.grad = run.moment = DType::kBF16, run.master = DType::kNone;
+    pytorch::Options o;
+    o.name = "transformers", o.release = release, o.release_name = "4.x";
+    change(run, o);
+    std::vector<std::string> notes;
+    try {
+      pytorch::step_settings(a, run, o, notes);
+      return std::string();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+  };
+  const auto has = [](const std::string& text, const char* words) {
+    return text.find(words) != std::string::npos;
+  };
+  const auto as_it_is = [](RunSpec&, pytorch::Options&) {};
+  constexpr auto k445 = TransformersRelease::k445, k446 = TransformersRelease::k446,
+                 k449 = TransformersRelease::k449, k454 = TransformersRelease::k454;
+  for (const TransformersRelease r : {k445, k446, k449, k454}) {
+    BOOST_TEST(refusal("llama-3.2-1b", r, as_it_is) == "");
+    BOOST_TEST(
+        has(refusal("mixtral-8x7b-v0.1", r, as_it_is), "experts in transformers 4.x: each is a module"));
+    BOOST_TEST(
+        has(refusal("llama-3.2-1b", r,
+                    [](RunSpec& run, auto&) { run.memory.attention = AttentionMemory::kMaterialised; }),
+            "plan.attention = \"materialised\" in transformers 4.x"));
+    BOOST_TEST(has(refusal("llama-3.2-1b", r, [](auto&, pytorch::Options& o) { o.liger.loss = true; }),
+                   "Liger, Cut Cross Entropy or DPO in transformers 4.x"));
+    BOOST_TEST(has(refusal("gemma-2-2b", r, as_it_is), "the family 'gemma2' in transformers 4.x"));
+  }
+  // The newest has the least number.
+  for (const auto& [preset, first] : {std::pair{"qwen2.5-0.5b", k445},
+                                      {"mistral-7b-v0.1", k446},
+                                      {"phi-3-mini-4k", k446},
+                                      {"qwen3-0.6b", k454}})
+    for (const TransformersRelease r : {k445, k446, k449, k454})
+      BOOST_TEST((refusal(preset, r, as_it_is) == "") == (r <= first), preset << " " << int(r));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
