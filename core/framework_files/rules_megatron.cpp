@@ -100,6 +100,13 @@ void megatron_modules(Job& job, const Entry& e) {
   job.set("@megatron.modules", known, e);
 }
 
+/// The shared expert runs beside the exchange of tokens, with buffers of its own.
+void megatron_overlap(Job& job, const Entry& e) {
+  if (!flag_of(e)) return;
+  job.set("@megatron.shared_overlap", "true", e);
+  job.not_modelled = "experts";
+}
+
 /// DeepEP sends each token once to a rank, however many of its experts are there.
 void megatron_dispatcher(Job& job, const Entry& e) {
   if (text_of(e) != "alltoall") job.not_modelled = "this dispatcher of tokens; planned as alltoall";
@@ -186,6 +193,7 @@ constexpr Rule kMegatron[] = {
     {"moe-router-topk", Use::kCopy, "@megatron.experts_per_token"},
     {"moe-ffn-hidden-size", Use::kCopy, "@megatron.expert_width"},
     {"moe-shared-expert-intermediate-size", Use::kCopy, "@megatron.shared_width"},
+    {"moe-shared-expert-overlap", Use::kCustom, "@megatron.shared_overlap", "", megatron_overlap},
     {"moe-shared-expert-gate", Use::kWhenTrue, "@megatron.shared_gate", "true"},
     {"moe-layer-freq", Use::kCopy, "@megatron.sparse_layers"},
     {"moe-router-enable-expert-bias", Use::kWhenTrue, "@megatron.expert_bias", "true"},

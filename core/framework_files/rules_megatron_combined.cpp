@@ -69,6 +69,12 @@ void megatron_finish_modules(Job& job) {
   if (!recompute || recompute->value != "selective" || (!modules && !experts)) return;
   std::string names = modules ? modules->value : "core_attn";
   if (experts) names += names.empty() ? "moe" : ",moe";
+  const Given* overlap = job.find("@megatron.shared_overlap");
+  if (overlap && modules && names.find("shared_experts") != names.npos)
+    throw usage_error(fmt::format("{} with shared_experts in {}: Megatron Core refuses to recompute shared "
+                                  "experts that overlap with communication",
+                                  overlap->key, modules->key),
+                      "leave one of them out", modules->where);
   if (names.empty())  // none of them is described
     job.erase("train.recompute");
   else

@@ -167,7 +167,11 @@ void switch_on(const std::string& key, const std::string& text,
                const std::string& what = "kernels") {
   for (std::size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find(',', begin), text.size());
-    const std::string name = text.substr(begin, end - begin);
+    // "moe_act, layernorm": spaces separate nothing.
+    const std::size_t first = std::min(text.find_first_not_of(' ', begin), end);
+    std::size_t behind = end;
+    while (behind > first && text[behind - 1] == ' ') --behind;
+    const std::string name = text.substr(first, behind - first);
     const auto* kernel = std::ranges::find(kernels, name, &std::pair<std::string_view, bool*>::first);
     if (kernel == kernels.end()) {
       std::string names;
@@ -213,7 +217,7 @@ void set_adapter_kernel_options(const rules::Options& given, pytorch::Options& o
   switch_on("adapter_kernels", *text, {{"mlp", &k.mlp}, {"qkv", &k.qkv}, {"o", &k.output}});
 }
 
-/// Modules that selective recomputation of Megatron-LM computes again.
+/// Modules that selective recomputation of Megatron-LM recomputes.
 void set_module_options(const rules::Options& given, pytorch::Options& o) {
   const auto text = given.text("recompute_modules");
   if (!text) return;

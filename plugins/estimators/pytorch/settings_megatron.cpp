@@ -70,7 +70,8 @@ void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::Ste
                       parts = std::uint64_t{each} * s.megatron.expert_ranks;
   if (sharing % parts)
     reject("parallel.expert = " + std::to_string(ranks) + ", each expert on " + std::to_string(each) +
-               " ranks, with " + std::to_string(sharing) + " data x context x tensor ranks",
+               (each == 1 ? " rank" : " ranks") + ", with " + std::to_string(sharing) +
+               " data x context x tensor ranks",
            "the ranks have equal parts of the experts");
   for (const model::LayerRun& run : a.layers)
     for (const auto& [width, n] :
@@ -125,8 +126,34 @@ std::string names_of_modules(const frameworks::StepSettings& s) {
   return names;
 }
 
-void set_recomputation(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
-                       std::vector<std::string>& notes) {
+/// Throws for modules that Megatron Core does not recompute in this model (TransformerConfig, 0.14 to 0.17),
+/// and notes those that the model does not have.
+void check_modules(const model::Architecture& a, const frameworks::StepSettings& s,
+                   std::vector<std::string>& notes) {
+  const frameworks::RecomputedModules& m = s.megatron.recomputed;
+  bool latent = false, dense = false, shared = false;
+  for (const model::LayerRun& run : a.layers) {
+    latent |= run.layer.attention.latent;
+    dense |= run.layer.experts.count == 0;
+    shared |= run.layer.experts.count && run.layer.experts.shared.width;
+  }
+  const auto refuse = [](const std::string& module, const std::string& why) {
+    reject("plan.recompute_modules with " + module, "Megatron Core refuses it " + why,
+           "leave " + module + " out of it");
+  };
+  if (m.up_projections && !latent) refuse("mla_up_proj", "without multi-latent attention");
+  if (m.activation && !a.has_experts())
+    refuse("moe_act", "without --moe-grouped-gemm, the grouped products of experts");
+  for (const auto& [without, name, what] : {std::tuple{m.experts && !a.has_experts(), "moe", "experts"},
+                                            {m.shared_expert && !shared, "shared_experts", "shared experts"},
+                                            {m.mlp && !dense, "mlp", "layers without experts"}})
+    if (without)
+      notes.push_back(std::string(name) + " of plan.recompute_modules has no effect: the model has no " +
+                      what + ".");
+}
+
+void set_recomputation(const model::Architecture& a, const RunSpec& r, const Options& o,
+                       frameworks::StepSettings& s, std::vector<std::string>& notes) {
   // Not refused: sweeps, and changes that are proposed, set train.recompute alone.
   if (o.modules_given && r.recompute != Recompute::kSelective)
     notes.push_back(
@@ -139,6 +166,7 @@ void set_recomputation(const RunSpec& r, const Options& o, frameworks::StepSetti
   } else if (r.recompute == Recompute::kSelective) {
     s.selective = o.recomputes_attention;
     s.megatron.recomputed = o.recomputed;
+    check_modules(a, s, notes);
     notes.push_back(
         "Selective recomputation: " + names_of_modules(s) + " (plan.recompute_modules)." +
         (s.selective ? " Attention keeps q, k, and the product of which v is a part." : std::string()));
@@ -282,7 +310,7 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, const Options&
   s.ddp.on = false;
   s.megatron.linear_workspace = kLinearWorkspace;
   set_types_of_megatron(r, s);
-  set_recomputation(r, o, s, notes);
+  set_recomputation(a, r, o, s, notes);
   s.megatron.router_in_f32 = o.router_in_f32;
   s.megatron.fused_rotation = o.fused_rotation;
   set_experts(a, r, s, notes);

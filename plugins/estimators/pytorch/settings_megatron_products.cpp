@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/plural.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -94,7 +95,7 @@ void set_layers_in_bf16(const model::Architecture& a, const RunSpec& r, const Pr
   for (const auto& [key, layers] : {std::pair{"first", p.bf16_first}, {"last", p.bf16_last}})
     if (layers > most)
       reject("plan.bf16_" + std::string(key) + "_layers = " + std::to_string(layers),
-             "a pipeline stage has " + std::to_string(most) + " layers, and Megatron Core allows no more");
+             "a pipeline stage has " + plural(most, "layer") + ", and Megatron Core allows no more");
   if (p.bf16_first + p.bf16_last)
     notes.push_back("Products in bf16: those of the first " + std::to_string(p.bf16_first) +
                     " and the last " + std::to_string(p.bf16_last) + " layers, and of the LM head.");
@@ -124,6 +125,11 @@ void set_products(const model::Architecture& a, const RunSpec& r, const Options&
     reject(recipe_of(p) + " with train.recompute = \"full\"",
            "the forward pass without gradients caches weights without the copy that the backward pass reads",
            "set train.recompute to \"none\" or \"selective\"");
+  const frameworks::RecomputedModules& m = s.megatron.recomputed;
+  if (p.recipe == ProductRecipe::kDelayed && (m.activation || m.norms))
+    reject(recipe_of(p) + " with " + (m.activation ? "moe_act" : "layernorm") + " in plan.recompute_modules",
+           "Megatron Core refuses to recompute moe_act and layernorm with delayed scaling",
+           "set plan.fp8_recipe to \"tensorwise\", or leave it out of plan.recompute_modules");
   require_sizes(a, r, p, s.megatron.sequence_parallel);
   set_layers_in_bf16(a, r, p, notes);
   notes.push_back(std::string("Products of the layers: ") + name_of(p.recipe) +

@@ -110,6 +110,11 @@ BOOST_AUTO_TEST_CASE(modules_of_selective_recomputation_and_fused_operators_are_
   BOOST_TEST(given("plan.recompute_modules", selective + "--recompute-modules moe_act layernorm") ==
              "moe_act,layernorm");
   BOOST_TEST(given("plan.recompute_modules", selective + "--recompute-modules mlp") == "mlp");
+  BOOST_TEST(given("plan.recompute_modules",
+                   selective + "--recompute-modules mlp --moe-shared-expert-overlap") == "mlp");
+  BOOST_TEST(error_of("t.sh", text + selective +
+                                  "--recompute-modules mlp shared_experts --moe-shared-expert-overlap\n")
+                 .find("Megatron Core refuses to recompute shared experts") != std::string::npos);
   // Without it, and with full recomputation, Megatron Core does not read them.
   BOOST_TEST(given("plan.recompute_modules", "--recompute-modules mlp") == "");
   BOOST_TEST(given("plan.recompute_modules", "--recompute-granularity full --recompute-modules mlp") == "");

@@ -211,10 +211,54 @@ BOOST_AUTO_TEST_CASE(expert_runs_that_are_not_described_are_refused_with_a_sente
   refused(run, "parallel.tensor = 2 without parallel.sequence in a model with experts");
   run = on_two_tensor_ranks(1);
   run.parallel.expert = 8;
-  refused(run, "parallel.expert = 8, each expert on 1 ranks, with 4 data x context x tensor ranks");
+  refused(run, "parallel.expert = 8, each expert on 1 rank, with 4 data x context x tensor ranks");
   run = on_two_tensor_ranks(1);
   run.parallel.expert = 1, run.parallel.expert_tensor = 128, run.parallel.data = 64;
   refused(run, "experts of width 64 on 128 ranks");
+}
+
+/// small_deepseek() has latent attention, a dense layer, experts and a shared expert.
+BOOST_AUTO_TEST_CASE(modules_that_megatron_core_refuses_are_refused_and_absent_ones_are_noted) {
+  const auto notes_of = [](const model::Architecture& a, frameworks::RecomputedModules modules) {
+    RunSpec run = test::megatron({1, 1, 1}, 256);
+    run.recompute = Recompute::kSelective;
+    pytorch::Options o = with_experts();
+    o.recomputed = modules;
+    std::vector<std::string> notes;
+    pytorch::step_settings(a, run, o, notes);
+    return notes;
+  };
+  const auto refused = [&](const model::Architecture& a, frameworks::RecomputedModules modules) {
+    std::string words;
+    try {
+      notes_of(a, modules);
+    } catch (const Error& e) {
+      words = std::string(e.what()) + " (" + e.hint() + ")";
+    }
+    return words;
+  };
+  const model::Architecture llama = test::dense(64, 96, 4, 2, 1024, 2), experts = mixtral(64, 96, 8, 2);
+  for (const model::Architecture& a : {llama, experts})
+    BOOST_TEST(
+        refused(a, {.up_projections = true}) ==
+        "the estimator 'pytorch' does not describe plan.recompute_modules with mla_up_proj: Megatron Core "
+        "refuses it without multi-latent attention (leave mla_up_proj out of it)");
+  BOOST_TEST(refused(llama, {.activation = true}).find("refuses it without --moe-grouped-gemm") !=
+             std::string::npos);
+  BOOST_TEST(refused(small_deepseek(), {.activation = true, .norms = true, .up_projections = true}) == "");
+  const auto noted = [&](const model::Architecture& a, frameworks::RecomputedModules modules,
+                         const std::string& name) {
+    return std::ranges::any_of(notes_of(a, modules), [&](const std::string& note) {
+      return note.starts_with(name + " of plan.recompute_modules has no effect");
+    });
+  };
+  BOOST_TEST(noted(llama, {.shared_expert = true}, "shared_experts"));
+  BOOST_TEST(noted(experts, {.shared_expert = true}, "shared_experts"));
+  BOOST_TEST(!noted(small_deepseek(), {.shared_expert = true}, "shared_experts"));
+  BOOST_TEST(noted(llama, {.experts = true}, "moe"));
+  BOOST_TEST(!noted(experts, {.experts = true}, "moe"));
+  BOOST_TEST(noted(experts, {.mlp = true}, "mlp"));
+  BOOST_TEST(!noted(llama, {.mlp = true}, "mlp"));
 }
 
 // Sweeps and proposed changes set train.recompute alone.

@@ -431,7 +431,17 @@ BOOST_AUTO_TEST_CASE(runs_that_are_not_described_are_refused_with_a_sentence) {
   o.products.bf16_last = 2;
   run = two_ranks();
   run.parallel.pipeline = 2;
-  refused(a, run, o, "plan.bf16_last_layers = 2: a pipeline stage has 1 layers");
+  refused(a, run, o, "plan.bf16_last_layers = 2: a pipeline stage has 1 layer,");
+  // Delayed scaling recomputes whole modules only.
+  run = two_ranks();
+  run.recompute = Recompute::kSelective;
+  o = with_products(ProductRecipe::kDelayed, kHopper);
+  o.recomputed.mlp = true;
+  BOOST_CHECK_NO_THROW(settings_of_products(a, run, o));
+  o.recomputed.norms = true;
+  refused(a, run, o, "plan.fp8_recipe = \"delayed\" with layernorm in plan.recompute_modules");
+  o.products.recipe = ProductRecipe::kTensorwise;
+  BOOST_CHECK_NO_THROW(settings_of_products(a, run, o));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
