@@ -11,6 +11,7 @@
 
 #include "core/base/text.hpp"
 #include "core/framework_files/arguments_read.hpp"
+#include "core/framework_files/json_comments.hpp"
 #include "core/framework_files/read_files.hpp"
 #include "core/framework_files/yaml_read.hpp"
 #include "core/runfile/paths.hpp"
@@ -89,14 +90,6 @@ bool is_json(const std::string& path, const std::string& text) {
   return extension != ".yaml" && extension != ".yml" && first != text.npos && text[first] == '{';
 }
 
-/// Keys of DeepSpeed, which reads its file with hjson: a comma before a bracket is no mistake there.
-bool is_deepspeed(std::string_view text) {
-  for (const char* key :
-       {"\"zero_optimization\"", "\"train_batch_size\"", "\"train_micro_batch_size_per_gpu\""})
-    if (text.find(key) != text.npos) return true;
-  return false;
-}
-
 Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
   // All three give dotted keys, so that rules do not depend on the syntax.
   switch (syntax) {
@@ -109,10 +102,13 @@ Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
     case Syntax::kArguments:
       return read_arguments(text, path);
     case Syntax::kYaml:
-      if (is_json(path, text)) check_json(text, path, is_deepspeed(text));
       break;
   }
-  return read_yaml(text, path);
+  if (!is_json(path, text)) return read_yaml(text, path);
+  // As Hjson, which DeepSpeed reads; files of other kinds are checked when the kind is known.
+  const std::string without = without_comments(text);
+  check_json(without, path, true);
+  return read_yaml(without, path);
 }
 
 std::size_t telling_keys(const Kind& k, const Entries& entries) {
@@ -396,6 +392,8 @@ File read_file(const std::string& argument) {
                       "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
   // A named kind is taken as it is, also where none of its keys occurs.
   if (!f.kind) f.kind = &recognize(f, syntax, text);
+  if (syntax == Syntax::kYaml && is_json(f.path, text) && f.kind->read != read_deepspeed)
+    check_json(text, f.path, false);
   if ((f.kind->read == read_swift || f.kind->read == read_swift_megatron) && syntax == Syntax::kYaml) {
     check_swift_command(f);
     join_swift_roles(f.entries);

@@ -159,7 +159,7 @@ void check_json(const std::string& text, const std::string& name, bool allows_co
   try {
     parse_json(text);
   } catch (const JsonError& e) {
-    const bool at_end = e.at >= text.size(), comment = !at_end && text[e.at] == '/';
+    const bool at_end = e.at >= text.size(), comment = !at_end && (text[e.at] == '/' || text[e.at] == '#');
     const bool comma = !allows_commas && is_trailing_comma(text, e);
     if (!comment && !comma && !is_truncated_json(text, e)) return;
     throw usage_error(fmt::format("not valid JSON: {}", e.what()),
@@ -179,7 +179,9 @@ std::vector<Entry> read_yaml(const std::string& text, const std::string& name) {
     return f.take();
   } catch (const YAML::Exception& e) {
     // yaml-cpp has no position for what ends too early.
-    const bool escape = e.msg.starts_with("unknown escape character");
+    // \x, \u and \U begin the number of a character: "C:\Users".
+    const bool escape = e.msg.starts_with("unknown escape character") ||
+                        e.msg.starts_with("bad character found while scanning hex number");
     const bool no_position = e.mark.is_null() || e.mark.pos <= 0;
     throw usage_error(fmt::format("this is neither YAML nor JSON: {}", escaped(e.msg, 120)),
                       escape        ? "a path of Windows: write '/' for '\\', or put it in single quotes"

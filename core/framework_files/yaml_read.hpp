@@ -18,8 +18,8 @@ inline constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 std::vector<runfile::Entry> read_yaml(const std::string& text, const std::string& name);
 
 /// allows_commas: before a closing bracket. Throws usage_error with the position for JSON that ends too
-/// early, or with a comma before a closing bracket: YAML allows the latter, json.load() of Python does not.
-/// Other deviations from JSON are left to read_yaml(), because DeepSpeed itself reads Hjson.
+/// early, has a comment, or a comma before a closing bracket: YAML allows such a comma, json.load() of Python
+/// does not. Other deviations from JSON are left to read_yaml(), because DeepSpeed itself reads Hjson.
 void check_json(const std::string& text, const std::string& name, bool allows_commas);
 
 }  // namespace trainhost::framework_files

@@ -51,10 +51,31 @@ BOOST_AUTO_TEST_CASE(a_comma_before_a_bracket_is_refused_in_json_and_not_in_yaml
   // The name does not decide: text in braces is JSON unless it is named YAML.
   BOOST_TEST(error_of("t", "{\"per_device_train_batch_size\": 1,}", kModel) != "");
   BOOST_TEST(error_of("t.yaml", "{\"per_device_train_batch_size\": 1,}", kModel) == "");
-  // hjson, with which DeepSpeed reads its file.
-  BOOST_TEST(error_of("d.json", "{\"train_micro_batch_size_per_gpu\": 1,}", kModel) == "");
-  BOOST_TEST(error_of("d.json", "// mine\n" + kDeepSpeed, kModel) ==
-             "d.json:1: not valid JSON: expected a value, found '//' (remove the comment: JSON has none)");
+}
+
+// With hjson, with which DeepSpeed reads its file: whatever keys of DeepSpeed it has.
+BOOST_AUTO_TEST_CASE(comments_and_commas_before_brackets_are_read_in_files_of_deepspeed) {
+  const char* kAlike[] = {
+      "{\"train_micro_batch_size_per_gpu\": 1,}", "// mine\n{\"train_micro_batch_size_per_gpu\": 1}",
+      "# mine\n{\"train_micro_batch_size_per_gpu\": 1 /* one\nper GPU */}",
+      "{\"train_micro_batch_size_per_gpu\": 1, // one\n \"bf16\": {\"enabled\": true,},#x\n}"};
+  for (const char* text : kAlike) {
+    BOOST_TEST(error_of("d.json", text, kModel) == "", text);
+    BOOST_TEST(testing::by_key(read_text("d.json", text, kModel)).count("train.micro_batch") == 1, text);
+  }
+  BOOST_TEST(error_of("d.json", "{\"bf16\": {\"enabled\": true,}, \"wandb\": {\"team\": \"http://a#b\"},}",
+                      {{"model.preset", "gpt2"}, {"data.seq_len", "64"}, {"train.micro_batch", "1"}}) == "");
+  // The positions are those of the text with its comments.
+  BOOST_TEST(testing::by_key(read_text("d.json",
+                                       "/* a\n b */ {\"bf16\": // c\n {\"enabled\": true}, \"x\": 1, "
+                                       "\"train_micro_batch_size_per_gpu\": 3}",
+                                       kModel))
+                 .at("train.micro_batch") == "3 @3");
+  // Only in files of this kind.
+  BOOST_TEST(error_of("t.json", "// mine\n{\"per_device_train_batch_size\": 1}", kModel) ==
+             "t.json:1: not valid JSON: expected a value, found '//' (remove the comment: JSON has none)");
+  BOOST_TEST(error_of("t.json", "{\"per_device_train_batch_size\": 1 # one\n}", kModel)
+                 .ends_with(" (remove the comment: JSON has none)"));
 }
 
 BOOST_AUTO_TEST_CASE(line_ends_of_windows_and_a_byte_order_mark_are_read) {
@@ -79,8 +100,10 @@ BOOST_AUTO_TEST_CASE(quotation_marks_and_tabs_have_a_remedy) {
   BOOST_TEST(error_of("t.yaml", "bf16: true\noutput_dir: 'x\n") ==
              "t.yaml:2: the quotation mark is not closed (add ' behind the value)");
   BOOST_TEST(error_of("t.yaml", "bf16: true\noutput_dir: 'it''s'\nrun_name: \"a\\\"b\"\n", kModel) == "");
-  BOOST_TEST(error_of("t.yaml", "bf16: true\nmodel_name_or_path: \"C:\\models\\m\"\n")
-                 .ends_with(" (a path of Windows: write '/' for '\\', or put it in single quotes)"));
+  for (const char* path : {"C:\\models\\m", "C:\\Users\\m", "D:\\xlm"})
+    BOOST_TEST(error_of("t.yaml", "bf16: true\nmodel_name_or_path: \"" + std::string(path) + "\"\n")
+                   .ends_with(" (a path of Windows: write '/' for '\\', or put it in single quotes)"),
+               path);
   BOOST_TEST(error_of("t.yaml", "bf16: true\n\toptim: sgd\n").starts_with("t.yaml:2: "));
   BOOST_TEST(error_of("t.yaml", "fsdp_config: {a: 1, b: [1, 2\n").starts_with("t.yaml:2: "));
 }
