@@ -34,6 +34,25 @@ std::set<std::string> keys_to_search(const planning::SearchRequest& request) {
   return keys;
 }
 
+/// The run whose layouts are searched. Files of another framework often do not say how many devices there
+/// are, which ZeRO and a global batch need: then those of --devices.
+runfile::RunConfig load_searched(const SearchArguments& a, const planning::SearchRequest& request) {
+  std::vector<runfile::Override> more = target_overrides(a.common, a.target);
+  const auto load = [&] { return load_config(a.common, more, keys_to_search(request)); };
+  if (a.common.from.empty() || !a.devices || request.fixed.count("parallel.data")) return load();
+  try {
+    runfile::RunConfig c = load();
+    if (c.given.count("parallel.data")) return c;
+  } catch (const Error&) {  // reported below, unless the devices are what was missing
+  }
+  try {
+    more.push_back(ranks_of_devices(a.common, more, a.devices));
+  } catch (const Error&) {  // another number of tensor-parallel ranks may share them
+    more.push_back({"parallel.data", std::to_string(a.devices), "--devices"});
+  }
+  return load();
+}
+
 /// --rank R: the number of one of the ranks of the run, from 0. Nothing is changed for one process.
 void set_rank(runfile::RunConfig& c, const std::string& text) {
   Parallelism& p = c.run.parallel;
@@ -130,7 +149,7 @@ planning::SearchResult search_of(const SearchArguments& a) {
   request.threads = a.threads;
   request.every = a.every;
   for (const runfile::Override& o : overrides(a.common)) request.fixed.insert(o.key);
-  runfile::RunConfig c = load_config(a.common, target_overrides(a.common, a.target), keys_to_search(request));
+  runfile::RunConfig c = load_searched(a, request);
   if (!c.framework.empty()) planning::require_framework(*make_registry(a.common, &c), c);
   planning::SearchResult v = planning::search_layouts(c, request);
   v.file_keys = c.file_keys;

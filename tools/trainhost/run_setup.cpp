@@ -88,8 +88,8 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
   return out;
 }
 
-static runfile::Override ranks_of_devices(const CommonArguments& common,
-                                          const std::vector<runfile::Override>& more, std::uint32_t devices) {
+runfile::Override ranks_of_devices(const CommonArguments& common, const std::vector<runfile::Override>& more,
+                                   std::uint32_t devices) {
   // Files of another framework may need the number of data ranks (ZeRO), or a batch that it divides: until it
   // is known, 1 or that of the devices.
   const auto with_ranks = [&](std::uint32_t ranks) {

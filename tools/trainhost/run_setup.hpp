@@ -15,6 +15,10 @@ namespace trainhost::cli {
 /// The overrides of --set and --backend; --backend is last and wins. A --set without '=' throws usage_error.
 std::vector<runfile::Override> overrides(const CommonArguments& a);
 
+/// parallel.data of the run of `common` on that many devices, which its tensor-, pipeline- and
+/// context-parallel ranks share. Throws usage_error if they cannot.
+runfile::Override ranks_of_devices(const CommonArguments& common, const std::vector<runfile::Override>& more,
+                                   std::uint32_t devices);
 /// The overrides of the options that are given. With --devices the run of `common` is loaded: parallel.data
 /// is what its tensor, pipeline and context parallelism leave of the devices; throws usage_error if they
 /// leave a fraction.

@@ -31,6 +31,29 @@ struct Job {
 
 BOOST_AUTO_TEST_SUITE(from)
 
+// A file of DeepSpeed does not say how many devices there are; --devices of the search does.
+BOOST_AUTO_TEST_CASE(a_search_shards_over_the_devices_that_it_is_given) {
+  Job job;
+  std::ofstream(job.folder.path() / "zero.json")
+      << R"({"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 2})";
+  const std::vector<std::string> files{
+      "--from", "zero.json", "--model=llama-3.2-1b", "--device=h100-80gb", "--set", "data.seq_len=512"};
+  const auto search = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), "search");
+    more.insert(more.end(), files.begin(), files.end());
+    return job.run(more);
+  };
+  const Outcome r = search({"--devices=4"});
+  BOOST_TEST(r.code == 0, r.out << r.err);
+  BOOST_TEST(has(r.out, "on 4 x h100-80gb"), r.out);
+  BOOST_TEST(has(r.out, "8 sequences of 512 tokens per step"), r.out);  // 2 on each of 4 devices
+  BOOST_TEST(search({}).code == 2);
+  // The number of devices in a file decides the sequences per step.
+  std::ofstream(job.folder.path() / "two.yaml") << "num_processes: 2\n";
+  const Outcome two = search({"--devices=4", "--from", "two.yaml"});
+  BOOST_TEST(has(two.out, "4 sequences of 512 tokens per step"), two.out << two.err);
+}
+
 BOOST_AUTO_TEST_CASE(files_that_quantize_the_weights_are_planned_by_the_replay) {
   Job job;
   const char* model =
