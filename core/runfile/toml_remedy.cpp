@@ -50,15 +50,33 @@ bool is_behind_value(std::string_view reported) {
   return says(reported, "expected a comment or whitespace") || says(reported, "expected value-terminator");
 }
 
-/// A string with a wrong escape, a control character, or text behind it.
+bool is_escape(std::string_view reported) {
+  return says(reported, "escape sequence") || says(reported, "unicode scalar sequence");
+}
+
+/// A path of Windows, as a value, or within a list or a table in braces.
+TomlMistake mistake_of_escape(std::string_view line) {
+  std::string_view path = "PATH";
+  std::size_t begin = line.find('"');
+  for (std::size_t end; begin != line.npos && (end = line.find('"', begin + 1)) != line.npos;
+       begin = line.find('"', end + 1)) {
+    const std::string_view inner = line.substr(begin + 1, end - begin - 1);
+    // One in single quotes cannot hold a single quote.
+    if (inner.find('\\') != inner.npos && inner.find('\'') == inner.npos) {
+      path = inner;
+      break;
+    }
+  }
+  const KeyAndValue kv = line.find('=') == line.npos ? KeyAndValue{} : split(line);
+  const std::string key = kv.value.starts_with('"') ? escaped(kv.key, 60) + " = " : "";
+  return {
+      "a backslash in double quotes begins an escape sequence, and this one is unknown",
+      fmt::format("use single quotes: {}'{}'; or write \\\\ for each backslash", key, escaped(path, 200))};
+}
+
+/// A string with a control character, or text behind it.
 TomlMistake mistake_of_string(const KeyAndValue& kv, std::string_view reported) {
   const std::string key = escaped(kv.key, 60);
-  if (says(reported, "escape sequence") || says(reported, "unicode scalar sequence")) {
-    const bool whole = kv.value.size() > 2 && kv.value.back() == '"' && kv.value.find('\'') == kv.value.npos;
-    const std::string inner = whole ? escaped(kv.value.substr(1, kv.value.size() - 2), 200) : "PATH";
-    return {"a backslash in double quotes begins an escape sequence, and this one is unknown",
-            fmt::format("use single quotes: {} = '{}'; or write \\\\ for each backslash", key, inner)};
-  }
   if (says(reported, "control characters"))
     return {"a control character in a string", "remove it, or write it as \\u0000 with its code"};
   return {"text follows the string",
@@ -174,6 +192,7 @@ std::string_view line_of_toml(std::string_view text, std::uint32_t line) {
 TomlMistake toml_mistake(std::string_view text, std::uint32_t line_number, std::string_view reported) {
   const std::string_view line = line_of_toml(text, line_number);
   const std::size_t equals = line.find('='), colon = line.find(':');
+  if (is_escape(reported)) return mistake_of_escape(line);
   // "[train" is a header, ["a.txt"] may be a line of a list.
   if (line.starts_with('[') && says(reported, "table header")) return mistake_of_header(line, reported);
   if (line.starts_with('[') && is_behind_value(reported) && says(reported, "root table"))
