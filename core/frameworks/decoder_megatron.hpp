@@ -122,7 +122,7 @@ class MegatronDecoder {
   std::vector<Tensor> latent_projections(const Tensor& q, const Tensor& latent, const Tensor& rotated,
                                          const Layer& w);
   /// An RMSNorm that is not part of a product, and the module that reads it. The output of the norm may be
-  /// computed again in the backward pass.
+  /// recomputed in the backward pass.
   Tensor normed_before(const Tensor& x, const Tensor& norm, const char* module, const Layer& w,
                        const std::function<Tensor(const Tensor&)>& consumer);
   Tensor experts(const Tensor& h, const Layer& w);

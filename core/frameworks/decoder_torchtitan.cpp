@@ -238,7 +238,7 @@ Tensor TorchtitanDecoder::keeps_buffers_after(const Tensor& x, const Layer& w) {
     // In 8 bits: the gathered input, its copy by columns for w1 and for w3, and that of the gathered gradient
     // for w2.
     for (int i = 0; i < 4; ++i) add(all, Element::kByte, "buffer of all tokens in 8 bits, used again");
-    // Of the rotary embedding, which the layer computed again.
+    // Of the rotary embedding, which the layer recomputed.
     add({tokens, w.heads * w.head_dim}, Element::kF32, "buffer of the queries, used again");
     add({tokens, kv_width}, Element::kF32, "buffer of the keys, used again");
     c.results[0] = c.take();

@@ -9,7 +9,7 @@ namespace trainhost::frameworks {
 
 struct OutputCheckpoint::State {
   Region region;
-  std::vector<Tensor> inputs;    // until they are computed again
+  std::vector<Tensor> inputs;    // until they are recomputed
   std::vector<Tensor> outputs;   // whose memory was freed
   std::vector<Tensor> detached;  // inputs of the second calculation
   std::vector<Tensor> again;     // its outputs, until the region's backward pass has ended

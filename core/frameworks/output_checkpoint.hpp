@@ -19,7 +19,7 @@ class OutputCheckpoint {
   OutputCheckpoint(Tape& tape, const std::vector<Tensor>& inputs, Region region);
   /// Of the region, with history. A caller moves or drops them before discard().
   const std::vector<Tensor>& outputs() const { return outputs_; }
-  /// Frees the memory of the outputs. They are computed again when the gradient of `consumer` is known; none
+  /// Frees the memory of the outputs. They are recomputed when the gradient of `consumer` is known; none
   /// where nothing needs a gradient.
   void discard(const Tensor& consumer);
 

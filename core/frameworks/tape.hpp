@@ -168,7 +168,7 @@ struct CheckpointOptions {
   bool stops_early = true;
 };
 
-/// A checkpointed region: what was saved in it is dropped, and computed again when its backward pass needs
+/// A checkpointed region: what was saved in it is dropped, and recomputed when its backward pass needs
 /// it.
 struct Frame {
   std::uint32_t references = 0;
@@ -177,7 +177,7 @@ struct Frame {
   bool refilled = false;
   std::vector<Tensor> tensors;
   CheckpointOptions options;
-  std::vector<Tensor> kept;  // results that are not computed again, in order
+  std::vector<Tensor> kept;  // results that are not recomputed, in order
   std::size_t next_kept = 0;
   std::uint32_t products = 0;  // calls of keeps_product() in this pass
 };
@@ -276,7 +276,7 @@ class Tape {
   /// Called by a node that runs: `t`, which the object of the node has as an attribute, exists until the
   /// graph is freed.
   void keep_with_graph(const Tensor& t) { kept_with_graph_.push_back(t); }
-  /// Whether a checkpointed region is computed again, without reentrant checkpoints.
+  /// Whether a checkpointed region is recomputed, without reentrant checkpoints.
   bool recomputes() const { return refilling_ != nullptr; }
   /// While recomputes(): `t`, which an object of the second graph has as an attribute, exists until the
   /// region has been computed.
@@ -346,7 +346,7 @@ class Tape {
   std::vector<std::function<Tensor(const std::vector<Tensor>&)>> finished_regions_;
   std::vector<Tensor> kept_with_graph_, kept_while_recomputed_;
   Frame* frame_ = nullptr;      // of the region that runs forward
-  Frame* refilling_ = nullptr;  // of the region that is computed again
+  Frame* refilling_ = nullptr;  // of the region that is recomputed
   std::vector<Ref<Node>> ready_;
   std::vector<Tensor> cached_weights_;
 };

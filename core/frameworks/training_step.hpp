@@ -52,7 +52,7 @@ enum LoraTarget : std::uint32_t {
   kLoraDown = 64,
 };
 
-/// Modules of --recompute-modules beside core_attn, whose outputs or activations are computed again.
+/// Modules of --recompute-modules beside core_attn, whose outputs or activations are recomputed.
 struct RecomputedModules {
   bool activation = false;      // moe_act: the outputs of SwiGLU in the experts
   bool norms = false;           // layernorm: outputs of norms that are not part of a product

@@ -225,7 +225,7 @@ inline Size backward_bytes(const model::Layer& l, const Cut& c) {
   Size inside = t.whole * (Size(w.q) * (l.attention.gated ? 2 : 1) + w.k + w.v + w.out);
   if (const model::LinearAttention& a = l.linear; a.value_heads) {
     // Gradients of q, k and v before and after the convolution, of the gate and of the output; the states of
-    // all chunks, computed again.
+    // all chunks, recomputed.
     const LinearWidths x = widths(a, c.tp);
     const Size states = share(t.whole, std::max(a.chunk, 1u)) * (Size(x.values) * a.key_dim);
     inside = std::max(inside, t.whole * (Size(x.convolution()) * 2 + Size(x.values) * 2) + states);

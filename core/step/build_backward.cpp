@@ -215,7 +215,7 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
 }
 
 /// The gradient of A of the head's adapter and, if `below`, its part of d hf. The head has overwritten the
-/// input of A, which is computed again from x_out: that costs less memory than a copy while the logits are
+/// input of A, which is recomputed from x_out: that costs less memory than a copy while the logits are
 /// live.
 void adapter_of_head_bwd(Builder& b, const ForwardActs& f, bool below) {
   const BufferId a = f.head_a;

@@ -89,7 +89,7 @@ std::uint64_t flops(const Program& p, const Op& op) {
     case OpKind::kMuonOrthogonalise:
       return muon(p, param_of_direction(p, op[operand::muon_orthogonalise::kX]));
     case OpKind::kAttention:
-      // Two products forward, five backward: the scores are computed again in the backward pass.
+      // Two products forward, five backward: the scores are recomputed in the backward pass.
       return attention(p, op, 2);  // q k^T, p v
     case OpKind::kAttentionBwd:
       return attention(p, op, 5);  // q k^T, do v^T, p^T do, ds k, ds^T q

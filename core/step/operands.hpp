@@ -188,7 +188,7 @@ inline constexpr In kGateUp{1};    // [M,2I], becomes its own gradient
 inline constexpr Out kDGateUp{0};  // the same buffer as kGateUp
 }  // namespace swiglu_bwd
 
-/// Gradients of kAttention; scores are computed again from qkv and lse.
+/// Gradients of kAttention; scores are recomputed from qkv and lse.
 namespace attention_bwd {
 inline constexpr In kDO{0};       // [M,A*D]
 inline constexpr In kO{1};        // [M,A*D]
@@ -309,7 +309,7 @@ inline constexpr In kGradHead{3};  // [V,H] f32, +=; absent if the head is froze
 inline constexpr In kU{4};         // as kHeadLoss
 inline constexpr In kB{5};         // likewise
 inline constexpr In kGradB{6};     // likewise
-// With DoRA: unscaled is computed again, a chunk of C rows at a time.
+// With DoRA: unscaled is recomputed, a chunk of C rows at a time.
 inline constexpr In kScale{7};              // as kHeadLoss
 inline constexpr In kUnscaled{8};           // likewise
 inline constexpr In kGradMagnitude{9};      // likewise

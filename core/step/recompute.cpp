@@ -23,7 +23,7 @@ bool recomputed_without_products(const Buffer& b) {
   return one_of(b.role, {role::kH1, role::kRstd1, role::kH2, role::kRstd2, role::kAct});
 }
 
-/// A weight that was dequantized for one product: dequantized again where the product is computed again.
+/// A weight that was dequantized for one product: dequantized again where the product is recomputed.
 bool is_dequantized(const Buffer& b) {
   return one_of(b.role, {role::kDeqQkv, role::kDeqO, role::kDeqGateUp, role::kDeqDown});
 }

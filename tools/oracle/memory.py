@@ -49,7 +49,7 @@ class Phases(MemTracker):
         if self.paused:
             return func(*args, **(kwargs or {}))
         self._operator = func.overloadpacket.__name__
-        self._in_ac = torch.is_grad_enabled()  # in the backward pass: a layer is computed again
+        self._in_ac = torch.is_grad_enabled()  # in the backward pass: a layer is recomputed
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def current(self) -> dict:

@@ -268,7 +268,7 @@ void queue_head(OpContext& ctx, const step::Op& op) {
     T* d_logits = ctx.get<T>(op[head_bwd::kDLogits]);
     const HeadMagnitudes<T> m = magnitudes_of_head<T>(ctx, op);
     if (!m.scale) return head_gradients<T>(ctx, op, c, w, 0, ctx.step.rows, d_logits);
-    // The logits before the magnitudes are computed again, a chunk at a time.
+    // The logits before the magnitudes are recomputed, a chunk at a time.
     for (std::uint64_t first = 0; first < ctx.step.rows; first += m.chunk) {
       const std::uint64_t rows = std::min(m.chunk, ctx.step.rows - first);
       queue_adapted_product<T>(ctx, op, w, m.dropped ? m.dropped : c.hf, c.w, first, rows, m.unscaled);

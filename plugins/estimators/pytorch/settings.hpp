@@ -80,7 +80,7 @@ struct Options {
   bool offload_gradients = false;      // DeepSpeed does so with the optimizer
   bool context_ring = true;            // Megatron-LM: --cp-comm-type p2p; otherwise a2a
   frameworks::ProductPolicy products;  // of Megatron-LM
-  // Of Megatron-LM: what selective recomputation computes again, the type of the router's scores, its own
+  // Of Megatron-LM: what selective recomputation recomputes, the type of the router's scores, its own
   // loss by torch.compile, and one kernel for the rotary embedding.
   bool recomputes_attention = true, modules_given = false, router_in_f32 = true;
   bool compiled_loss = false, fused_rotation = true;

@@ -248,7 +248,7 @@ std::string note_of_unsloth(const RunSpec& run) {
               ? "its checkpoints keep the inputs of the layers in host memory (plan.offload_activations)"
               : "the inputs of the layers stay on the device (its checkpoints are \"unsloth\" by default, "
                 "which move them to host memory: plan.offload_activations)") +
-         "; head and loss run in chunks of tokens. Assumed: a layer that is computed again needs what fused "
+         "; head and loss run in chunks of tokens. Assumed: a layer that is recomputed needs what fused "
          "norms and attention need. " +
          (trains_adapters(run)
               ? "Its kernels of MLP and adapters write over gate and up, which is not counted."
