@@ -10,6 +10,7 @@
 #include "core/model/presets.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/estimate_run.hpp"
+#include "core/runfile/planned_settings.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -91,7 +92,8 @@ void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, const Run
     run.framework = kFramework;
     // As a plan `--for pytorch` has it: workspaces of cuBLAS depend on the device.
     if (const DevicePreset* device = find_device_preset(c.device);
-        device && device->capability > 0 && !run.plugin_options.contains(plugin::kFrameworkOptions))
+        device && runfile::tells_workspaces(*device) &&
+        !run.plugin_options.contains(plugin::kFrameworkOptions))
       run.plugin_options[plugin::kFrameworkOptions] = {
           {"framework", kFramework}, {"compute_capability", std::to_string(device->capability)}};
     const std::unique_ptr<plugin::Registry> own =

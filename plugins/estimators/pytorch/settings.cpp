@@ -17,8 +17,13 @@ namespace {
 
 using frameworks::Element;
 
-/// Workspaces of cuBLAS, as PyTorch allocates them: on compute capability 9.0, and on others.
-constexpr std::uint64_t kWorkspaceOfHopper = 32u << 20, kWorkspace = 8320u << 10;
+/// parseChosenWorkspaceSize() of torch 2.15: 32 MiB on compute capability 9.0 to 12.x, 8.125 MiB on others.
+/// On AMD Instinct products are those of hipBLASLt, with a workspace of its own
+/// (parseCUDABlasLtWorkspaceSize()).
+std::uint64_t workspace_of_products(std::uint32_t capability) {
+  if (capability == kAmdDevice) return 76u << 20;
+  return capability >= 90 && capability < 130 ? 32u << 20 : 8320u << 10;
+}
 
 // As the user has written it, so that the message can be searched for in the run file.
 std::string assigned(const char* key, DType t) {
@@ -419,8 +424,11 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_dropout = s.lora_rank ? o.lora_dropout.value_or(usual_dropout) : 0;
   // Several ranks are DDP until a framework says that it shards; it then turns DDP off.
   s.ddp = {r.parallel.data > 1, o.ddp_bucket, o.gradient_as_bucket_view};
-  constexpr std::uint32_t kHopper = 90;
-  s.machine.cublas_workspace = o.products.capability == kHopper ? kWorkspaceOfHopper : kWorkspace;
+  s.machine.cublas_workspace = workspace_of_products(o.products.capability);
+  if (o.products.capability == kAmdDevice)
+    notes.push_back(
+        "An AMD device: workspaces are those of hipBLASLt, 76 MiB for each of two threads. Its other kernels "
+        "are assumed to keep what those of CUDA keep.");
   if (o.compile && o.framework != Framework::kTorchtitan && o.framework != Framework::kTorchtune)
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");

@@ -26,6 +26,9 @@ enum class Framework : std::uint8_t {
   kMegatron
 };
 
+/// ProductPolicy::capability of AMD devices, which have no compute capability.
+inline constexpr std::uint32_t kAmdDevice = 0;
+
 /// As of December 2024, of June 2025, and from October 2025 on.
 enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
 

@@ -306,7 +306,14 @@ BOOST_AUTO_TEST_CASE(workspaces_of_cublas_are_those_of_the_device) {
   BOOST_TEST(estimate(mixed_precision(), {{"framework", "transformers"}}).total_bytes() == of("90"));
   BOOST_TEST(of("90") - of("80") <= kDifference);  // the allocator may round
   BOOST_TEST(of("80") < of("90"));
-  BOOST_TEST(of("100") == of("80"));
+  for (const char* blackwell : {"100", "103", "120"}) BOOST_TEST(of(blackwell) == of("90"), blackwell);
+  BOOST_TEST(of("89") == of("80"));
+  // AMD: two of hipBLASLt with 76 MiB each.
+  BOOST_TEST(of("0") > of("90"));
+  BOOST_TEST(of("0") - of("90") <= (2 * (76 - 32)) << 20);
+  BOOST_TEST(
+      has_note(estimate(mixed_precision(), {{"framework", "transformers"}, {"compute_capability", "0"}}),
+               "An AMD device: workspaces are those of hipBLASLt, 76 MiB"));
 }
 
 // Replays are kept, and end early where only the verdict is asked for: each verdict is that of a step and an
