@@ -45,8 +45,9 @@ std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const S
   std::shared_ptr<const MegatronPasses> known, made;
   if (shares) known = kept.find(a, s);
   if (shares && !known) known = made = repeated_passes(a, s);
+  std::uint32_t first_storage = 0;
   if (known) {
-    append_section(tape, known->section);
+    first_storage = append_section(tape, known->section);
     tape.saved_bytes = known->saved_bytes;
   } else {
     model.run_passes(1);
@@ -54,10 +55,14 @@ std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const S
   }
   model.run_update(1);
   *c.copied = copied_step(s, c.result.trace, before);
-  assert(*c.copied || !known);
-  if (*c.copied && made) kept.add(std::move(made));
+  const bool knows_second = known && known->second;
+  assert(*c.copied || !known || knows_second);
+  if ((*c.copied || knows_second) && made) kept.add(std::move(made));
   for (std::uint32_t step = 2; step <= s.steps && !*c.copied; ++step) {
-    model.run_passes(step);
+    if (knows_second)
+      append_section(tape, *known->second, first_storage);
+    else
+      model.run_passes(step);
     model.run_update(step);
   }
   return c.result.trace.events.size();
@@ -207,12 +212,12 @@ void keep_few_layers(model::Architecture& a, StepSettings& s, const LayerUnits& 
   s.stage.alone = true;
 }
 
-TraceMark begin_of_steps(const Trace& t) {
-  const auto phase = std::ranges::find(t.phases, 1u, &TracePhase::step);
-  const auto end_of_load = t.events.begin() + static_cast<std::ptrdiff_t>(phase->event);
-  // The step begins behind the weights and buffers; storages are numbered in the order of allocation.
+TraceMark begin_of_step(const Trace& t, std::uint32_t step) {
+  const auto phase = std::ranges::find(t.phases, step, &TracePhase::step);
+  assert(phase != t.phases.end());
+  const auto begin = t.events.begin() + static_cast<std::ptrdiff_t>(phase->event);
   const auto storages = static_cast<std::size_t>(
-      std::count_if(t.events.begin(), end_of_load, [](const TraceEvent& e) { return e.allocation; }));
+      std::count_if(t.events.begin(), begin, [](const TraceEvent& e) { return e.allocation; }));
   return {storages, phase->event, static_cast<std::size_t>(phase - t.phases.begin())};
 }
 

@@ -36,8 +36,8 @@ std::optional<LayerUnits> repeated_units(const model::Architecture& a, const Ste
 /// The same stage with few layers.
 void keep_few_layers(model::Architecture& a, StepSettings& settings, const LayerUnits& units);
 
-/// Begin of step 1.
-TraceMark begin_of_steps(const Trace& t);
+/// Begin of a step, where storages are numbered in the order of their allocation.
+TraceMark begin_of_step(const Trace& t, std::uint32_t step);
 
 /// Whether the second step may copy the first. The first micro-batch of stage 3 only records the order of the
 /// modules. That of FSDP1 does so too, and allocates its flat tensors once. litgpt frees the logits of step 1

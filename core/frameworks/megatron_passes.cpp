@@ -25,7 +25,7 @@ std::shared_ptr<const MegatronPasses> passes_since(const TraceMark& before, cons
   std::optional<TraceSection> section = section_since(before, t);
   if (!section) return nullptr;
   return std::make_shared<MegatronPasses>(
-      MegatronPasses{a, of_one_rank(s), *std::move(section), std::move(saved_bytes)});
+      MegatronPasses{a, of_one_rank(s), *std::move(section), std::nullopt, std::move(saved_bytes)});
 }
 
 std::shared_ptr<const MegatronPasses> repeated_passes(const model::Architecture& a, const StepSettings& s) {
@@ -43,6 +43,8 @@ std::shared_ptr<const MegatronPasses> repeated_passes(const model::Architecture&
     tape.begin(kLoad, 0, 0);
     MegatronDecoder model(tape, few, of_few);
     model.run_passes(1);
+    // A pipeline stage frees in the second step what it has kept in the first.
+    if (of_few.stage.stages > 1) model.run_passes(2);
     executed = tape.writer().noted_layers();
     saved_bytes = tape.saved_bytes;
   }
@@ -51,8 +53,15 @@ std::shared_ptr<const MegatronPasses> repeated_passes(const model::Architecture&
   const std::unique_ptr<LayerRepetition> repetition = LayerRepetition::find(trace, executed, *units);
   if (!repetition || !repeat_saved_bytes(saved_bytes, *units)) return nullptr;
   const Trace all = repetition->write();
-  const TraceMark begin = begin_of_steps(all);
-  return kept_by_step(all, begin) ? passes_since(begin, all, std::move(saved_bytes), a, s) : nullptr;
+  const TraceMark begin = begin_of_step(all, 1), end = end_of(all);
+  if (s.stage.stages == 1)
+    return kept_by_step(all, begin) ? passes_since(begin, all, std::move(saved_bytes), a, s) : nullptr;
+  const TraceMark middle = begin_of_step(all, 2);
+  std::optional<TraceSection> first = section_of(all, begin, begin, middle),
+                              second = section_of(all, begin, middle, end);
+  if (!first || !second) return nullptr;
+  return std::make_shared<MegatronPasses>(
+      MegatronPasses{a, of_one_rank(s), *std::move(first), *std::move(second), std::move(saved_bytes)});
 }
 
 std::shared_ptr<const MegatronPasses> KeptPasses::find(const model::Architecture& a, const StepSettings& s) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/frameworks/trace_section.hpp"
@@ -13,11 +14,13 @@
 
 namespace trainhost::frameworks {
 
-/// What the forward and backward passes of the first step add to a trace.
+/// What the forward and backward passes of the first step add to a trace, and those of the second, which also
+/// free what a pipeline stage has kept. Where only the first are known, the second step is a copy.
 struct MegatronPasses {
   model::Architecture architecture;
   StepSettings settings;  // of one rank
   TraceSection section;
+  std::optional<TraceSection> second;
   std::vector<std::uint64_t> saved_bytes;
 };
 

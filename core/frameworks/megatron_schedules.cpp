@@ -145,6 +145,7 @@ void MegatronDecoder::run_virtual_stages(std::uint32_t step) {
 void MegatronDecoder::run_passes(std::uint32_t step) {
   forwards_ = backwards_ = 0;
   step_ = step;
+  t_.begin(kForward, step, 1);  // before anything is received
   if (s_.megatron.virtual_stages > 1) {
     run_virtual_stages(step);
   } else if (s_.stage.stages > 1) {

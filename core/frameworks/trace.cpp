@@ -42,6 +42,10 @@ std::string Trace::name_of(const TraceStorage& s) const {
 }
 
 void TraceWriter::begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch) {
+  if (!trace_.phases.empty()) {
+    const TracePhase& last = trace_.phases.back();
+    if (last.phase == phase && last.step == step && last.micro_batch == micro_batch) return;
+  }
   trace_.phases.push_back({trace_.events.size(), phase, step, micro_batch});
 }
 

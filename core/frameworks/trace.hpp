@@ -90,6 +90,7 @@ class TraceWriter {
   void note_layers(const std::int32_t* layer) { layer_ = layer; }
   const std::vector<std::int32_t>& noted_layers() const { return noted_layers_; }
 
+  /// A phase that has begun goes on.
   void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);
   /// Returns the index of the storage. `layer` -1: outside of the layers.
   std::uint32_t allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer, std::string_view module,

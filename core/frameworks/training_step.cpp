@@ -103,7 +103,7 @@ std::shared_ptr<const RecordedScript> make_script(model::Architecture architectu
       is_script ? LayerRepetition::find(of_few.trace, executed, units) : std::unique_ptr<LayerRepetition>();
   if (!repetition || !repeat_saved_bytes(of_few.saved_bytes, units)) return nullptr;
   script->trace = repetition->write();
-  script->begin = begin_of_steps(script->trace);
+  script->begin = begin_of_step(script->trace, 1);
   std::optional<std::vector<bool>> kept = kept_by_step(script->trace, script->begin);
   if (!kept) return nullptr;
   script->kept = std::move(*kept);
@@ -217,7 +217,7 @@ bool CalculatedStep::repeat_layers(const model::Architecture& architecture, cons
   if (copies) computed.steps = 1;
   run_steps(small, computed, {step_, &copied_, UINT64_MAX, &executed_, &units});
   if (copies) {
-    const TraceMark from = begin_of_steps(step_.trace);
+    const TraceMark from = begin_of_step(step_.trace, 1);
     if (auto kept = kept_by_step(step_.trace, from)) {
       copied_ = {from, std::move(*kept)};
     } else {  // as pipeline stages keep their outputs until the second step
@@ -276,7 +276,7 @@ void CalculatedStep::write_layers() {
   if (!repetition_) return;
   Trace trace = repetition_->write();
   if (copied_) {
-    const TraceMark begin = begin_of_steps(trace);
+    const TraceMark begin = begin_of_step(trace, 1);
     // What the small model keeps, all layers keep.
     copied_ = {begin, kept_by_step(trace, begin).value()};
   }

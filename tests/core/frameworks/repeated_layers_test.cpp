@@ -262,6 +262,20 @@ BOOST_AUTO_TEST_CASE(passes_of_zero_3_are_those_of_any_number_of_ranks) {
       }
 }
 
+// A stage keeps its last input until the second step, which frees it: those passes are known from few layers
+// too. Their events are compared above, also where they are not.
+BOOST_AUTO_TEST_CASE(stages_of_megatron_free_what_the_first_step_has_kept) {
+  StepSettings s = settings_of(ModelSource::kMegatron);
+  s.stage.stages = 3, s.accumulate = 4;
+  for (const std::uint32_t index : {0u, 1u, 2u}) {
+    s.stage.index = index;
+    const std::shared_ptr<const MegatronPasses> passes = repeated_passes(llama(24), s);
+    BOOST_REQUIRE((passes && passes->second));
+    BOOST_TEST(passes->second->older.size() == (index ? 2u : 0u));  // with its gradient
+    BOOST_TEST(passes->section.older.empty());
+  }
+}
+
 // Storages have the numbers of names; the trace of another rank may have other names before.
 BOOST_AUTO_TEST_CASE(passes_keep_their_names_in_the_trace_of_another_rank) {
   TraceSection passes;
