@@ -90,7 +90,8 @@ bool is_json(const std::string& path, const std::string& text) {
   return extension != ".yaml" && extension != ".yml" && first != text.npos && text[first] == '{';
 }
 
-Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
+/// repeated: see read_yaml().
+Entries parse(Syntax syntax, const std::string& text, const std::string& path, std::vector<Where>& repeated) {
   // All three give dotted keys, so that rules do not depend on the syntax.
   switch (syntax) {
     case Syntax::kToml: {
@@ -104,11 +105,11 @@ Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
     case Syntax::kYaml:
       break;
   }
-  if (!is_json(path, text)) return read_yaml(text, path);
+  if (!is_json(path, text)) return read_yaml(text, path, &repeated);
   // As Hjson, which DeepSpeed reads; files of other kinds are checked when the kind is known.
   const std::string without = without_comments(text);
   check_json(without, path, true);
-  return read_yaml(without, path);
+  return read_yaml(without, path, &repeated);
 }
 
 std::size_t telling_keys(const Kind& k, const Entries& entries) {
@@ -248,6 +249,37 @@ void join_swift_roles(Entries& entries) {
   }
 }
 
+/// Settings of PyTorch's allocator, in a script or in the table of variables of a YAML file. ROCm has the
+/// same allocator.
+constexpr std::string_view kOfCuda = "PYTORCH_CUDA_ALLOC_CONF", kOfAny = "PYTORCH_ALLOC_CONF",
+                           kOfHip = "PYTORCH_HIP_ALLOC_CONF";
+
+void read_environment(const std::string& text, Syntax syntax, File& f) {
+  if (syntax == Syntax::kArguments) {
+    f.environment = read_variables(text, f.path, {kOfCuda, kOfAny, kOfHip});
+    return;
+  }
+  std::erase_if(f.entries, [&](const Entry& e) {
+    const std::string_view key = e.key, name = key.substr(key.find('.') + 1);
+    const bool table = key.starts_with("ENV_VARS.") || key.starts_with("ENV.");
+    if (!table || (name != kOfCuda && name != kOfAny && name != kOfHip)) return false;
+    f.environment.push_back(e);
+    return true;
+  });
+}
+
+/// YAML of Megatron-LM's functional tests: a table of arguments with their dashes.
+void join_megatron_arguments(Entries& entries) {
+  constexpr std::string_view kArguments = "MODEL_ARGS.--";
+  for (Entry& e : entries) {
+    if (e.key == "MODE" && e.value.text == "inference")
+      throw usage_error("this file starts inference, and no training", kPlanInference, e.key_where);
+    if (!e.key.starts_with(kArguments)) continue;
+    e.spelling = e.key.substr(kArguments.size());
+    e.key = e.spelling;
+  }
+}
+
 /// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
 /// one, because LLaMA-Factory and axolotl share keys with them.
 const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
@@ -335,6 +367,7 @@ std::span<const Kind> kinds() {
        {"checkpoint_dir", "train.micro_batch_size", "train.global_batch_size", "out_dir"},
        read_litgpt},
       {"torchtitan", Syntax::kToml, {"training.", "parallelism.", "job.", "model.flavor"}, read_torchtitan},
+      {"megatron", Syntax::kYaml, {"MODEL_ARGS."}, read_megatron},
       {"megatron",
        Syntax::kArguments,
        {"num-layers", "hidden-size", "micro-batch-size", "seq-length"},
@@ -385,7 +418,7 @@ File read_file(const std::string& argument) {
     for (const Kind& k : kinds())
       if (f.kind->name == std::string_view(k.name) && k.syntax == own) f.kind = &k;
   const Syntax syntax = f.kind ? f.kind->syntax : own;
-  f.entries = parse(syntax, text, f.path);
+  f.entries = parse(syntax, text, f.path, f.repeated);
   if (f.entries.empty() && syntax == Syntax::kArguments && !f.kind) reject_script(f.path, text);
   if (f.entries.empty())
     throw usage_error("the file sets no key",
@@ -398,6 +431,8 @@ File read_file(const std::string& argument) {
     check_swift_command(f);
     join_swift_roles(f.entries);
   }
+  read_environment(text, syntax, f);
+  if (f.kind->read == read_megatron && syntax == Syntax::kYaml) join_megatron_arguments(f.entries);
   if (f.kind->read == read_torchtune) torchtune_command(text, f.path, f.entries);
   // Names as argparse stores them; Megatron-LM's rules have its spelling.
   if (f.kind->read == read_training_script || f.kind->read == read_llama_factory_script ||

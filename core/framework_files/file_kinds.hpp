@@ -27,6 +27,8 @@ struct File {
   std::string path;
   const Kind* kind = nullptr;  // null: to be recognized
   Entries entries;
+  Entries environment = {};          // variables of the environment that every framework reads
+  std::vector<Where> repeated = {};  // keys that are given a second time, with another value
 };
 
 /// Reads "FILE" or "KIND:FILE". Throws usage_error for a file that cannot be read, sets no key, or is of no

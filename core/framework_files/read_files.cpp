@@ -98,6 +98,24 @@ class Finish {
     experts();
   }
 
+  /// Kernels of axolotl for adapters, and the allocator that a launcher sets, are replayed for their
+  /// framework; under DeepSpeed the framework is another one.
+  void under_deepspeed() {
+    if (job_.framework != "deepspeed") return;
+    if (const Given* kernels = job_.find("plan.adapter_kernels");
+        kernels && !job_.is_option("plan.adapter_kernels")) {
+      if (kernels->value != "none")
+        for (runfile::FileKey& k : job_.keys)
+          if (k.key == kernels->key && k.where.line == kernels->where.line)
+            k.use = runfile::KeyUse::kNotModelled, k.note = "kernels that keep fewer activations";
+      job_.erase("plan.adapter_kernels");
+    }
+    const Given *launcher = job_.find(kAllocatorOfRanks), *own = job_.find(kAllocatorOfFramework);
+    if (own) job_.set_default("plan.allocator", own->value, *own);
+    if (launcher && number("parallel.data", 1) > 1)
+      job_.set_default("plan.allocator", launcher->value, *launcher);
+  }
+
   /// Paged moments need no device memory where they are replayed: AdamW of the Trainer without sharding.
   void paged_moments() {
     const Given* paged = job_.find(kPaged);
@@ -308,6 +326,16 @@ std::string misspelt(const Job& job) {
   return "";
 }
 
+/// Throws for a key with two values that the plan needs.
+void check_repeated(const File& f, const Job& job) {
+  for (const Where& where : f.repeated)
+    for (const runfile::FileKey& k : job.keys)
+      if (k.where.file == where.file && k.where.line == where.line && k.where.column == where.column &&
+          (k.use == runfile::KeyUse::kUsed || k.use == runfile::KeyUse::kNotModelled))
+        throw usage_error(fmt::format("'{}' is given twice, with two values", escaped(k.key, 80)),
+                          "remove one of the two", where);
+}
+
 /// The path that a file gives for the JSON of DeepSpeed; null if it gives none.
 const Entry* deepspeed_path(const File& f) {
   const auto found = std::ranges::find_if(f.entries, [](const Entry& e) {
@@ -429,7 +457,11 @@ std::shared_ptr<const Job> JobFiles::read_with_options(const std::set<std::strin
     if (known->is_alike_with(options)) return known;
   auto job = std::make_shared<Job>();
   job->set_options(options);
-  for (const File& f : files_) f.kind->read(f.entries, *job);
+  for (const File& f : files_) {
+    f.kind->read(f.entries, *job);
+    read_allocator(f.environment, *job);
+    check_repeated(f, *job);
+  }
   read_.push_back(job);
   return job;
 }
@@ -448,6 +480,7 @@ FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) c
     finish.sequence();
     finish.devices();
     finish.paged_moments();
+    finish.under_deepspeed();
   } catch (const Error& e) {
     throw Error(e.code(), e.what(), e.hint() + misspelt(job), e.where());
   }

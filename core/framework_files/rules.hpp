@@ -11,6 +11,8 @@ using Entries = std::vector<runfile::Entry>;
 
 /// Settings between the rules of FSDP and finish_fsdp().
 inline constexpr const char *kFsdp = "@fsdp", *kNoRecompute = "@no_recompute", *kMixed = "@mixed";
+/// Settings of the allocator that a framework makes itself: always, or where it starts several ranks.
+inline constexpr const char *kAllocatorOfFramework = "@allocator", *kAllocatorOfRanks = "@allocator_of_ranks";
 /// train.precision is that of the checkpoint alone.
 inline constexpr const char* kByCheckpoint = "@by_checkpoint";
 
@@ -66,6 +68,8 @@ RuleSet launcher_rules();
 /// The entries of a script. Options of launchers whose value the script does not say are reported, and left
 /// out.
 Entries script_options(const Entries& entries, Job& job);
+/// PYTORCH_CUDA_ALLOC_CONF and its other names.
+void read_allocator(const Entries& environment, Job& job);
 /// Sets what the options of launchers mean together.
 void finish_launcher(Job& job);
 

@@ -413,6 +413,8 @@ void read_axolotl(const Entries& entries, Job& job) {
   for (const char* key : {"@cut_loss", "@cut_cross_entropy", "@adapter", "@all_linear", "@fp16", "@not_bf16",
                           "@shard", "@replicate"})
     job.erase(key);
+  // set_pytorch_cuda_alloc_conf(), which also rounds sizes with torch before 2.9.
+  job.set_default(kAllocatorOfFramework, "expandable_segments:True", "axolotl sets it");
   job.set_default("train.precision", "fp32", "bf16: false");
   job.set_default("train.micro_batch", "1", "default of axolotl");
   job.set_default("data.seq_len", "512", "default of axolotl");

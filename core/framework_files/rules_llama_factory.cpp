@@ -196,6 +196,7 @@ void read_factory(const Entries& entries, Job& job, const RuleSet& launcher) {
   drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);
   for (const char* key : {"@kind", "@pure", "@no_checkpointing", "@optimizer", "@resized"}) job.erase(key);
+  job.set_default(kAllocatorOfRanks, "expandable_segments:True", "the launcher of LLaMA-Factory sets it");
   job.set_default("data.seq_len", "2048", "default of LLaMA-Factory (cutoff_len)");
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");

@@ -86,7 +86,11 @@ void megatron_modules(Job& job, const Entry& e) {
   std::vector<std::string> modules;
   for (const runfile::Value& v :
        e.value.kind == runfile::Value::Kind::kList ? e.value.items : std::vector<runfile::Value>{e.value}) {
-    std::istringstream words(v.text);
+    // "[moe_act mlp]" in YAML files of Megatron-LM.
+    std::string text = v.text;
+    std::ranges::replace_if(
+        text, [](char c) { return std::string_view("[],'\"").find(c) != std::string_view::npos; }, ' ');
+    std::istringstream words(text);
     for (std::string word; words >> word;) modules.push_back(word);
   }
   constexpr std::array kDescribed{"core_attn", "moe_act", "layernorm",     "mla_up_proj",
@@ -353,7 +357,8 @@ constexpr Rule kMegatron[] = {
 /// used by a Llama (mamba-*, mtp-*), are here too: the one that switches it on has a rule. "no-*" is behind
 /// the rules for those that matter.
 constexpr const char* kMegatronWithoutEffect =
-    "activation-func-clamp-value adam-* adlr-* allow-ambiguous-pad-tokens app-tag-* "
+    "AFTER_SCRIPT BEFORE_SCRIPT ENV_VARS* LAUNCHER METRICS* MODE TEST_EVALUATION* TEST_TYPE "
+    "THROUGHPUT_TEST_PARAMS* activation-func-clamp-value adam-* adlr-* allow-ambiguous-pad-tokens app-tag-* "
     "apply-query-key-layer-scaling apply-residual-connection-post-layernorm "
     "apply-wd-to-qk-layernorm async-ckpt-* async-save async-strategy attention-softmax-in-fp32 "
     "auto-detect-ckpt-format autocast-dtype barrier-with-L1-time batch-invariant-* batch-p2p-* "

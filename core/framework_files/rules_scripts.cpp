@@ -275,6 +275,22 @@ Entries script_options(const Entries& entries, Job& job) {
   return out;
 }
 
+void read_allocator(const Entries& environment, Job& job) {
+  for (const Entry& e : environment) {
+    runfile::FileKey key{e.shown(), runfile::written(e.value), e.key_where, runfile::KeyUse::kUsed, ""};
+    const std::string text = e.value.kind == Value::Kind::kText ? e.value.text : "";
+    if (text.empty()) {
+      key.use = runfile::KeyUse::kWithoutEffect;
+    } else if (text.find_first_of("$`") != text.npos) {
+      key.use = runfile::KeyUse::kNotModelled;
+      key.note = "the file does not say its value: --set plan.allocator=VALUE";
+    } else {
+      job.set_default("plan.allocator", text, e);
+    }
+    job.keys.push_back(std::move(key));
+  }
+}
+
 void finish_launcher(Job& job) {
   const Given *stage = job.find(kScriptStage), *offload = job.find(kScriptOffload),
               *on = job.find(kUseDeepSpeed);

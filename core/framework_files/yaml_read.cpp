@@ -73,7 +73,8 @@ bool is_closed(std::string_view text, std::size_t begin) {
 class Flattener {
  public:
   /// name: of the file, for positions; both must outlive this.
-  Flattener(const std::string& text, const std::string& name) : text_(text), name_(name) {}
+  Flattener(const std::string& text, const std::string& name, std::vector<Where>* repeated)
+      : text_(text), name_(name), repeated_(repeated) {}
 
   void add(const YAML::Node& n, const std::string& key, const Where& key_where, int depth) {
     if (depth > kMaxDepth)
@@ -112,7 +113,7 @@ class Flattener {
 
   void add_map(const YAML::Node& n, const std::string& key, int depth) {
     // yaml-cpp keeps both of two equal keys, PyYAML the last one: with two values neither is what the author
-    // meant.
+    // meant, which matters where the key does.
     std::map<std::string, YAML::Node> seen;
     for (const auto& member : n) {
       const Where where = position(member.first.Mark(), name_);
@@ -120,10 +121,18 @@ class Flattener {
       const std::string& word = member.first.Scalar();
       if (const auto [first, is_new] = seen.emplace(word, member.second); !is_new) {
         const YAML::Node &a = first->second, &b = member.second;
-        if (a.IsScalar() && b.IsScalar() && a.Scalar() == b.Scalar()) continue;
-        throw usage_error(fmt::format("'{}' is given twice{}", escaped(word, 80),
-                                      a.IsScalar() && b.IsScalar() ? ", with two values" : ""),
-                          "remove one of the two", where);
+        const bool scalars = a.IsScalar() && b.IsScalar();
+        if (scalars && a.Scalar() == b.Scalar()) continue;
+        const std::string whole = key.empty() ? word : key + "." + word;
+        if (scalars && repeated_) {
+          std::erase_if(out_, [&](const Entry& e) { return e.key == whole; });
+          append({whole, where, scalar_of(b)});
+          repeated_->push_back(where);
+          continue;
+        }
+        throw usage_error(
+            fmt::format("'{}' is given twice{}", escaped(word, 80), scalars ? ", with two values" : ""),
+            "remove one of the two", where);
       }
       add(member.second, key.empty() ? word : key + "." + word, where, depth + 1);
     }
@@ -145,6 +154,7 @@ class Flattener {
   }
 
   const std::string &text_, &name_;
+  std::vector<Where>* repeated_;
   std::vector<Entry> out_;
 };
 
@@ -168,13 +178,13 @@ void check_json(const std::string& text, const std::string& name, bool allows_co
   }
 }
 
-std::vector<Entry> read_yaml(const std::string& text, const std::string& name) {
+std::vector<Entry> read_yaml(const std::string& text, const std::string& name, std::vector<Where>* repeated) {
   try {
     const YAML::Node document = YAML::Load(text);
     if (!document.IsMap())
       throw usage_error("the file does not contain keys and values", "expected YAML or JSON: key: value",
                         {name, 1, 1});
-    Flattener f(text, name);
+    Flattener f(text, name, repeated);
     f.add(document, "", {name, 1, 1}, 0);
     return f.take();
   } catch (const YAML::Exception& e) {

@@ -315,6 +315,7 @@ pytorch::Options options_of(const th_host* host) {
     throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_in_backward of " + framework +
                       ": it is replayed for torchtune only");
   }
+  if (framework == "axolotl") o.allocator.expandable_segments = true;  // its command sets the variable
   const bool unsloth = framework == "unsloth";
   // As importing unsloth_zoo does.
   if (unsloth)
@@ -413,6 +414,9 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     pytorch::Options options = options_of(host);
     options.dropout = dropout_of(model);
     RunSpec run = abi::from_c(*r);
+    // The launcher of LLaMA-Factory sets it where it starts torchrun.
+    if (options.name == "llama-factory" && run.parallel.data > 1 && !options.allocator_given)
+      options.allocator.expandable_segments = true;
     run.parallel.expert_tensor = options.expert_tensor;
     run.parallel.first_stage_layers = options.first_stage_layers;
     run.parallel.last_stage_layers = options.last_stage_layers;

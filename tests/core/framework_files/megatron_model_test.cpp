@@ -175,4 +175,28 @@ BOOST_AUTO_TEST_CASE(the_vocabulary_of_such_a_model_is_asked_for_and_may_be_give
   BOOST_TEST(value(settings("t.sh", text, {{"model.preset", "mixtral-8x7b", ""}}), "model.config") == "");
 }
 
+// As the functional tests of Megatron-LM have them.
+BOOST_AUTO_TEST_CASE(a_table_of_arguments_in_yaml_is_read) {
+  const std::string arguments =
+      "  --num-layers: 4\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --micro-batch-size: 2\n"
+      "  --seq-length: 128\n  --bf16: true\n  --vocab-size: 1000\n  --swiglu: true\n"
+      "  --recompute-granularity: selective\n  --recompute-modules: \"[core_attn mlp]\"\n"
+      "  --use-distributed-optimizer: false\n";
+  const std::string text =
+      "ENV_VARS:\n  PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True\n  NCCL_DEBUG: INFO\n"
+      "TEST_TYPE: regular\nMODEL_ARGS:\n" +
+      arguments;
+  const Settings s = settings("model_config.yaml", text);
+  BOOST_TEST(value(s, "plan.framework") == "megatron");
+  BOOST_TEST(s.at("model.num_hidden_layers") == "4 @6");
+  BOOST_TEST(value(s, "train.micro_batch") == "2");
+  BOOST_TEST(value(s, "parallel.zero") == "");
+  BOOST_TEST(value(s, "plan.recompute_modules") == "core_attn,mlp");
+  BOOST_TEST(value(s, "plan.allocator") == "expandable_segments:True");
+  for (const runfile::FileKey& k : read_text("model_config.yaml", text).keys)
+    BOOST_TEST((k.use != runfile::KeyUse::kNotUnderstood), k.key);
+  BOOST_TEST(error_of("model_config.yaml", "MODE: inference\nMODEL_ARGS:\n" + arguments)
+                 .starts_with("model_config.yaml:1: this file starts inference, and no training"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -319,6 +319,24 @@ BOOST_AUTO_TEST_CASE(workspaces_of_cublas_are_those_of_the_device) {
                "An AMD device: workspaces are those of hipBLASLt, 76 MiB"));
 }
 
+// axolotl sets PYTORCH_ALLOC_CONF, and the launcher of LLaMA-Factory where it starts several ranks.
+BOOST_AUTO_TEST_CASE(frameworks_that_set_the_allocator_have_expandable_segments) {
+  const auto of = [&](const char* framework, const char* allocator, std::uint32_t ranks) {
+    RunSpec r = mixed_precision();
+    r.parallel.data = ranks;
+    std::map<std::string, std::string> options = {{"framework", framework}};
+    if (*allocator) options["allocator"] = allocator;
+    return estimate(r, options).total_bytes();
+  };
+  constexpr const char *kOn = "expandable_segments:True", *kOff = "expandable_segments:False";
+  for (const std::uint32_t ranks : {1u, 2u}) {
+    BOOST_TEST(of("axolotl", kOn, ranks) != of("axolotl", kOff, ranks));
+    BOOST_TEST(of("axolotl", "", ranks) == of("axolotl", kOn, ranks));
+    BOOST_TEST(of("llama-factory", "", ranks) == of("llama-factory", ranks > 1 ? kOn : kOff, ranks));
+    BOOST_TEST(of("transformers", "", ranks) == of("transformers", kOff, ranks));
+  }
+}
+
 // Replays are kept, and end early where only the verdict is asked for: each verdict is that of a step and an
 // allocator that nothing else has used, in whatever order budgets are asked for.
 BOOST_AUTO_TEST_CASE(verdicts_are_those_of_a_step_that_is_calculated_anew) {
