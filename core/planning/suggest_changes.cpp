@@ -13,28 +13,13 @@
 #include "core/model/architecture.hpp"
 #include "core/planning/find_limits.hpp"
 #include "core/planning/propose_changes.hpp"
+#include "core/planning/series_search.hpp"
 #include "core/planning/step_timeline.hpp"
 
 namespace trainhost::planning {
 namespace {
 
 constexpr std::size_t kEnough = 3;  // single changes; with fewer, combinations are tried
-
-/// Settings that a combination begins with, and the text that describes them.
-struct Prefix {
-  Settings settings;
-  std::string description;
-};
-
-/// `b` after `a`, with every key once: the value in `b` wins.
-Settings merge_settings(const Settings& a, const Settings& b) {
-  Settings all = a;
-  std::erase_if(all, [&](const runfile::Override& x) {
-    return std::any_of(b.begin(), b.end(), [&](const runfile::Override& y) { return x.key == y.key; });
-  });
-  all.insert(all.end(), b.begin(), b.end());
-  return all;
-}
 
 /// `c`: the run to change; `asked`: the run as the user wrote it, without a prefix.
 /// Costs of data movement need parameter counts and activation bytes. The counts of the plan are used where
@@ -67,159 +52,6 @@ ChangeContext context_of(const PlanResult& v, const runfile::RunConfig& c, const
   return s;
 }
 
-std::vector<std::string> set_arguments(const Settings& settings) {
-  std::vector<std::string> out;
-  for (const runfile::Override& o : settings) out.push_back(o.key + "=" + o.value);
-  return out;
-}
-
-/// `proof`: the estimate of the changed run; a change is never reported without one.
-Change make_change(const Settings& settings, const CandidateChange& r, Price price, const Estimate& proof) {
-  Change c{format_as_run_file(settings),
-           {},
-           r.sentence,
-           price,
-           r.cost,
-           r.cost_text,
-           proof.compute_bytes,
-           proof.host_bytes,
-           proof.report.source,
-           r.leaves_backend};
-  c.set = set_arguments(settings);
-  return c;
-}
-
-/// Ranks that a combination begins with: up to eight-way tensor parallelism, as far as the heads divide, and
-/// as many pipeline stages as the layers allow.
-struct Ranks {
-  std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged
-};
-
-/// Where to begin in a falling series: most series halve the size of the activations, again and again, and
-/// more data ranks halve the states that ZeRO shards. Saves plans where it is right, and nothing else depends
-/// on it.
-struct FirstGuess {
-  std::uint64_t states = 0, others = 0, budget = 0;  // bytes of the run as it is
-  std::uint64_t gaps = 0;                            // of the allocator, which become smaller too
-  bool counts_missing = false;
-  std::uint64_t gradients = 0, weights = 0;  // of `states`
-  std::uint64_t needed = 0;                  // on a device at least, so without gaps
-  bool alike_on_devices = false;             // the device decides no setting of the run
-
-  /// Bytes of the states that ZeRO stage `zero` does not shard. 1 shards the optimizer state with the master
-  /// weights, 2 the gradients too, 3 the weights too.
-  std::uint64_t replicated(std::uint32_t zero) const {
-    return (zero < 3 ? weights : 0) + (zero < 2 ? gradients : 0);
-  }
-  /// Whether what every change keeps, or does not shard, exceeds the budget alone. FSDP gathers weights in
-  /// the compute type, which may have half of the bytes.
-  bool never_fits(const CandidateSeries& series) const {
-    return counts_missing &&
-           (series.keeps > budget || (series.shards != 0 && replicated(series.shards) / 2 > budget));
-  }
-  /// Bytes beyond the budget at least; 0 for a placed program and where ranks are added.
-  std::uint64_t missing() const {
-    const std::uint64_t all = states + others + gaps;
-    return counts_missing && all > budget ? all - budget : 0;
-  }
-  /// Bytes without which the run fits no device: what it needs here, less a sixteenth, because some temporary
-  /// tensors of kernels depend on the device.
-  std::uint64_t least() const { return counts_missing && alike_on_devices ? needed / 16 * 15 : 0; }
-  /// The same for the run with the prefix, which has recomputation and perhaps more ranks. `planned`: its
-  /// bytes, if it was planned; otherwise its states exceed the budget.
-  FirstGuess with_prefix(const std::optional<Estimate>& planned, const Ranks& ranks) const {
-    FirstGuess g = *this;
-    const std::uint64_t parts = std::uint64_t{ranks.tensor} * ranks.pipeline;
-    g.states /= parts, g.gradients /= parts, g.weights /= parts, g.gaps = 0;
-    g.others = planned && planned->compute_bytes > g.states ? planned->compute_bytes - g.states : 0;
-    // Of a plan that does not fit, what it allocates.
-    g.needed = planned ? planned->compute_bytes : g.states;
-    g.counts_missing = counts_missing && parts == 1;
-    return g;
-  }
-  /// Index of the mildest change that should fit; none: the last.
-  std::optional<std::size_t> index(const CandidateSeries& series) const {
-    const std::uint64_t whole = replicated(series.shards);
-    const std::uint64_t halved = series.shards == 0 ? others : states - whole,
-                        kept = series.shards == 0 ? states : whole + others;
-    for (std::size_t i = 0; i < std::min<std::size_t>(series.changes.size(), 32); ++i)
-      if (kept + (halved >> (i + 1)) <= budget) return i;
-    return std::nullopt;
-  }
-};
-
-/// The first change of the series that fits; nullopt where it is one of `known`, which fit without the
-/// prefix. Bisects a falling series, after planning one change that should fit, the one beside it, and the
-/// last change: if that does not fit, none does.
-std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Prefix& prefix,
-                                        const std::vector<Change>& known, Replanner& replan,
-                                        const FirstGuess& guess) {
-  assert(!family.changes.empty());
-  // Sets `found` to the last plan that fits; reset where the value is already suggested without the prefix.
-  std::optional<Estimate> found;
-  const auto fits = [&](std::size_t i) {
-    const std::vector<std::string> set = set_arguments(family.changes[i].settings);
-    if (std::any_of(known.begin(), known.end(), [&](const Change& k) { return k.set == set; }))
-      return found.reset(), true;
-    std::optional<Estimate> e = replan.plan(merge_settings(prefix.settings, family.changes[i].settings),
-                                            family.changes[i].other_device != 0);
-    if (!e || !e->fits) return false;
-    found = std::move(e);
-    return true;
-  };
-  // An estimator that does not describe a kind of parallelism does not for more ranks either.
-  const auto refuses_all = [&](std::size_t i) {
-    const CandidateChange& c = family.changes[i];
-    return family.price == Price::kHardware && !c.other_device &&
-           replan.is_refused(merge_settings(prefix.settings, c.settings));
-  };
-  std::size_t low = 0, high = family.changes.size();
-  if (family.falling) {
-    const std::size_t first = guess.index(family).value_or(high - 1);
-    if (fits(first)) {
-      high = first;
-      // Right if the change before it does not fit.
-      if (high > 0 && !fits(high - 1))
-        low = high;
-      else if (high > 0)
-        --high;
-    } else {
-      low = first + 1;
-      if (low == high || refuses_all(first)) return std::nullopt;
-      if (fits(low))
-        high = low;
-      else if (++low == high || !fits(high - 1))
-        return std::nullopt;
-      else if (fits(low))  // a guess that ignores a part is one or two values too low
-        high = low;
-      else
-        ++low, --high;
-    }
-    // Below the middle: what does not fit is planned faster than what does.
-    while (low < high) {
-      const std::size_t middle = low + (high - low) / 3;
-      if (fits(middle))
-        high = middle;
-      else
-        low = middle + 1;
-    }
-  } else {
-    while (low < high && !fits(low))
-      if (refuses_all(low++)) return std::nullopt;
-    if (low == high) return std::nullopt;
-  }
-  // Planned as a single change before, and reported there.
-  if (!found) return std::nullopt;
-  assert(low < family.changes.size());
-  const CandidateChange& r = family.changes[low];
-  const char* const source =
-      replan.is_stand_in(*found) ? ", by the closed form, whose upper bounds fit too" : "";
-  return make_change(
-      merge_settings(prefix.settings, r.settings),
-      {{}, r.sentence + prefix.description + source, r.cost, r.cost_text, r.other_device, r.leaves_backend},
-      family.price, *found);
-}
-
 /// Position of a change among others: what costs nothing, time, hardware, another training result. Time that
 /// more than doubles a step comes last: few users would wait that long.
 std::uint32_t order_of(const Change& c) {
@@ -246,7 +78,7 @@ void drop_same_data_ranks(std::vector<Change>& changes) {
 
 /// `more_fit`: increased by the changes that fit too and are left out, because a lower ZeRO stage fits with
 /// the same number of ranks.
-std::vector<Change> find_single_changes(const ChangeContext& s, const Prefix& prefix,
+std::vector<Change> find_single_changes(const ChangeContext& s, const CombinationPrefix& prefix,
                                         const std::vector<Change>& known, Replanner& replan,
                                         const FirstGuess& guess, std::size_t& more_fit) {
   std::vector<Change> out;
@@ -290,10 +122,10 @@ std::uint32_t most_stages(const runfile::RunConfig& c) {
   return stages;
 }
 
-/// Prefix for a run that too few single changes make fit: ranks, full recomputation, one sequence per
-/// micro-batch.
-Prefix smallest_step(const RunSpec& r, const Ranks& ranks) {
-  Prefix p;
+/// CombinationPrefix for a run that too few single changes make fit: ranks, full recomputation, one sequence
+/// per micro-batch.
+CombinationPrefix smallest_step(const RunSpec& r, const CombinationRanks& ranks) {
+  CombinationPrefix p;
   if (ranks.tensor > 1) {
     p.settings = {{"parallel.tensor", std::to_string(ranks.tensor)}};
     if (r.mode != RunMode::kInference) p.settings.push_back({"parallel.sequence", "true"});
@@ -316,7 +148,7 @@ Prefix smallest_step(const RunSpec& r, const Ranks& ranks) {
 }
 
 /// The run with smallest_step() applied: candidates are proposed for it.
-runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
+runfile::RunConfig smallest_run(runfile::RunConfig c, const CombinationRanks& ranks) {
   if (ranks.tensor > 1) c.run.parallel.tensor = ranks.tensor, c.run.parallel.sequence = true;
   if (ranks.pipeline > 1) c.run.parallel.pipeline = ranks.pipeline, c.run.parallel.virtual_stages = 1;
   if (c.run.mode == RunMode::kInference) return c;
@@ -331,10 +163,10 @@ runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
 /// Otherwise appends every candidate combined with the prefix, unless `out` has it. Candidates are proposed
 /// for the small run but planned as prefix plus change, so their settings and sentences contain the prefix.
 /// Returns whether the prefix fits.
-bool find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out,
-                       const FirstGuess& guess) {
+bool find_combinations(const PlanResult& v, const CombinationRanks& ranks, Replanner& replan,
+                       std::vector<Change>& out, const FirstGuess& guess) {
   const runfile::RunConfig& c = replan.base().config;
-  const Prefix prefix = smallest_step(c.run, ranks);
+  const CombinationPrefix prefix = smallest_step(c.run, ranks);
   if (prefix.settings.empty()) return false;
   const runfile::RunConfig small = smallest_run(c, ranks);
   const bool more_ranks = ranks.tensor > 1 || ranks.pipeline > 1;
@@ -441,7 +273,7 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const bool device = v.compute_tier != Tier::kHost;
   // Widening steps: full recomputation first, then tensor ranks, then tensor ranks and pipeline stages. Each
   // is tried only while too few changes are known and no step fits, since each plans up to a dozen runs.
-  const Ranks tensor{most_tensor_ranks(c), 1},
+  const CombinationRanks tensor{most_tensor_ranks(c), 1},
       both{c.run.parallel.tensor < 8 ? tensor.tensor : 1, most_stages(c)};
   enough = enough || on_selected_backend() >= kEnough;
   if (!enough && device && c.run.parallel.tensor < 8 && tensor.tensor > 1)
