@@ -163,6 +163,11 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
     job.needs_more = true;
     return KeyUse::kUsed;
   }
+  // The vocabulary is asked for where neither an argument nor the tokenizer gives it.
+  if (is_unknown(e.value) && std::string_view(r.run_key).starts_with("@megatron.tokenizer")) {
+    job.not_modelled = "its value is not known";
+    return KeyUse::kUsed;
+  }
   if (matters(r) && is_unknown(e.value) && is_replaced(r, e, job)) return KeyUse::kUsed;
   switch (r.use) {
     case Use::kNoEffect:

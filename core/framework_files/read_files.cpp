@@ -62,6 +62,15 @@ class Finish {
                       "how many devices there are",
                       zero->key, zero->value),
           "for example --set parallel.data=8", zero->where);
+    // Experts are divided over data- and tensor-parallel ranks.
+    const Given* expert = job_.find("parallel.expert");
+    if (expert && !job_.is_option("parallel.expert") && !job_.find("parallel.data") &&
+        count_of(*expert) > number("parallel.context", 1) * number("parallel.tensor", 1))
+      ask(fmt::format(
+              "{}: parallel.expert = {} divides experts over ranks, but no file says how many devices "
+              "there are",
+              expert->key, expert->value),
+          fmt::format("for example --set parallel.data={}", expert->value), expert->where);
   }
 
   /// The preset or the config.json of what the files name.
@@ -144,6 +153,10 @@ class Finish {
     return zero && zero->value != "0";
   }
 
+  bool knows_devices() const {
+    return job_.find("parallel.data") || job_.find(kRanks) || job_.find(kPerNode);
+  }
+
   std::uint64_t number(const char* key, std::uint64_t otherwise) const {
     const Given* g = job_.find(key);
     return g ? count_of(*g) : otherwise;
@@ -162,13 +175,13 @@ class Finish {
   /// Throws the error for a value that no file gives, with the options for further ones that none gives.
   [[noreturn]] void ask(const std::string& what, std::string option, const Where& where = {}) const {
     std::string more;
-    const auto add = [&](bool missing, const char* setting) {
-      if (missing && option.find(setting) == option.npos)
-        more += (more.empty() ? "" : " ") + std::string(setting);
+    const auto add = [&](bool missing, const std::string& setting) {
+      if (missing && option.find(setting.substr(0, setting.find('='))) == option.npos)
+        more += (more.empty() ? "" : " ") + setting;
     };
     add(!job_.find("data.seq_len"), "--set data.seq_len=2048");
-    add(shards() && !job_.find("parallel.data") && !job_.find(kRanks) && !job_.find(kPerNode),
-        "--set parallel.data=8");
+    add(!job_.find("train.micro_batch") && !job_.find(kGlobalBatch), "--set train.micro_batch=1");
+    add((shards() || number("parallel.expert", 1) > 1) && !knows_devices(), "--set parallel.data=8");
     if (!more.empty()) option += "; also needed: " + more;
     throw usage_error(what, option, where);
   }
@@ -212,7 +225,8 @@ class Finish {
           fmt::format("{} devices cannot be divided into groups of {}: tensor x pipeline x context "
                       "parallelism",
                       devices, model_ranks),
-          {}, from.where);
+          fmt::format("plan more of them: --devices={}", (devices / model_ranks + 1) * model_ranks),
+          from.where);
     job_.set_default("parallel.data", std::to_string(devices / model_ranks), from);
   }
 
@@ -262,10 +276,9 @@ class Finish {
     job_.set_default("train.micro_batch", std::to_string(count_of(*global) / ranks), *global);
   }
 
-  [[noreturn]] static void reject_model(const Given& named) {
+  [[noreturn]] void reject_model(const Given& named) const {
     const std::string near = preset_in(named.value);
-    throw usage_error(
-        fmt::format("{} = {}: neither a built-in model nor a folder with a config.json", named.key,
+    ask(fmt::format("{} = {}: neither a built-in model nor a folder with a config.json", named.key,
                     escaped(named.value, 80)),
         near.empty()
             ? "add --model=config.json with the model's file, or --model=PRESET with a similar model of "

@@ -1,4 +1,4 @@
-// $((EXPRESSION)) of a shell script (shell_words.hpp): whole numbers, variables of the script, + - * / % and
+// $((EXPRESSION)) and $(expr EXPRESSION) of a shell script (shell_words.hpp): whole numbers, variables of the script, + - * / % and
 // parentheses. Anything else is not known.
 #include <charconv>
 #include <cstdint>

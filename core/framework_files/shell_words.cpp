@@ -167,6 +167,17 @@ std::string expanded(const std::string& text, const Variables& variables, int de
         continue;
       }
     }
+    // $(expr 16 / 2), whose asterisk is escaped.
+    if (constexpr std::string_view kExpr = "$(expr "; text.compare(i, kExpr.size(), kExpr) == 0) {
+      const std::size_t end = end_of_brackets(text, i + 1);
+      std::string inner = end == text.npos ? "" : text.substr(i + kExpr.size(), end - 1 - i - kExpr.size());
+      std::erase_if(inner, [](char c) { return c == '\\' || c == '\'' || c == '"'; });
+      if (const std::string value = evaluated(inner, variables, depth + 1); !value.empty()) {
+        out += value;
+        i = end - 1;
+        continue;
+      }
+    }
     const bool braces = i + 1 < text.size() && text[i + 1] == '{';
     const std::size_t begin = i + 1 + braces;
     std::size_t end = begin;

@@ -86,7 +86,8 @@ BOOST_AUTO_TEST_CASE(a_batch_that_does_not_divide_is_an_error) {
       "--tensor-model-parallel-size 4\n";
   BOOST_TEST(
       error_of("args.txt", script) ==
-      "args.txt:3: 6 devices cannot be divided into groups of 4: tensor x pipeline x context parallelism");
+      "args.txt:3: 6 devices cannot be divided into groups of 4: tensor x pipeline x context parallelism "
+      "(plan more of them: --devices=8)");
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_model_is_an_error_unless_the_command_line_names_one) {

@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(experts_are_divided_over_tensor_parallel_ranks_unless_an_ar
       "--num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 1000 "
       "--num-experts 8 --tensor-model-parallel-size 2 ";
   const auto own = [&](const std::string& more) {
-    return value(settings("t.sh", text + more + "\n"), "plan.expert_tensor");
+    return value(settings("t.sh", text + more + "\n", {{"parallel.data", "4"}}), "plan.expert_tensor");
   };
   BOOST_TEST(own("") == "");
   BOOST_TEST(own("--expert-tensor-parallel-size 2") == "");
@@ -197,6 +197,26 @@ BOOST_AUTO_TEST_CASE(a_table_of_arguments_in_yaml_is_read) {
     BOOST_TEST((k.use != runfile::KeyUse::kNotUnderstood), k.key);
   BOOST_TEST(error_of("model_config.yaml", "MODE: inference\nMODEL_ARGS:\n" + arguments)
                  .starts_with("model_config.yaml:1: this file starts inference, and no training"));
+}
+
+BOOST_AUTO_TEST_CASE(the_vocabulary_is_that_of_a_tokenizer_that_is_known) {
+  const std::string model =
+      "python pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 1 "
+      "--seq-length 64 --bf16 --swiglu ";
+  const auto vocabulary = [&](const std::string& more) {
+    return value(settings("t.sh", model + more + "\n"), "model.vocab_size");
+  };
+  BOOST_TEST(vocabulary("--tokenizer-type GPT2BPETokenizer") == "50257");
+  BOOST_TEST(vocabulary("--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen3-8B") == "151936");
+  BOOST_TEST(vocabulary("--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen3-8B "
+                        "--vocab-size 1000") == "1000");
+  // Others are asked for, also those that the script does not name.
+  for (const char* other :
+       {"", "--tokenizer-type HuggingFaceTokenizer --tokenizer-model $NAME", "--tokenizer-type $TYPE",
+        "--tokenizer-type Llama2Tokenizer --tokenizer-model Qwen/Qwen3-8B"})
+    BOOST_TEST(error_of("t.sh", model + other + "\n").find("no file gives the size of the vocabulary") !=
+                   std::string::npos,
+               other);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -347,4 +347,31 @@ BOOST_AUTO_TEST_CASE(everything_that_is_missing_is_asked_for_at_once) {
                 "parallel.data=8") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(expr_is_computed) {
+  const auto accumulated = [](const std::string& value_of_option) {
+    return value(settings("t.sh",
+                          "n=2\nswift sft --model Qwen/Qwen2.5-0.5B --max_length 64 "
+                          "--per_device_train_batch_size 1 --gradient_accumulation_steps " +
+                              value_of_option + "\n"),
+                 "train.grad_accum");
+  };
+  BOOST_TEST(accumulated("$(expr 16 / $n)") == "8");
+  BOOST_TEST(accumulated("$(expr 16 / 2 / ${n})") == "4");
+  BOOST_TEST(accumulated("$(expr 3 \\* $n)") == "6");
+  BOOST_TEST(accumulated("$(expr $n '*' \"$n\")") == "4");
+  for (const char* unknown : {"$(expr 16 / $m)", "$(expr 16 / 0)", "$(expr length $n)", "$(expr )"})
+    BOOST_CHECK_THROW(accumulated(unknown), Error);
+}
+
+BOOST_AUTO_TEST_CASE(everything_that_no_file_gives_is_asked_for_at_once) {
+  BOOST_TEST(
+      error_of("a.yaml", "compute_environment: LOCAL_MACHINE\nnum_processes: 2\n") ==
+      ":0: no file names a known model (add --model=PRESET or --model=config.json; also needed: --set "
+      "data.seq_len=2048 --set train.micro_batch=1)");
+  BOOST_TEST(
+      error_of("a.yml", "base_model: Qwen/Qwen3-30B-A3B\nexpert_parallel_size: 4\n") ==
+      "a.yml:2: expert_parallel_size: parallel.expert = 4 divides experts over ranks, but no file says how "
+      "many devices there are (for example --set parallel.data=4)");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
