@@ -129,6 +129,15 @@ constexpr struct {
                       {"xtuner ", "XTuner"},
                       {"colossalai run", "Colossal-AI"}};
 
+/// Files of other programs, by the beginning of a key, and the framework whose training step is the nearest.
+constexpr struct {
+  const char *key, *name, *planned_for;
+} kOtherFiles[] = {{"trainer.", "NeMo or Lightning", "megatron"},
+                   {"MODEL_ARGS.trainer.", "NeMo", "megatron"},
+                   {"policy.megatron_cfg.", "NeMo RL", "megatron"},
+                   {"model.model_config.", "nanotron", "pytorch"},
+                   {"actor_rollout_ref.", "verl", "transformers"}};
+
 /// Names of configuration files in a script: "accelerate launch --config_file a.yaml PROGRAM b.yaml".
 std::vector<std::string> named_configurations(const std::string& text) {
   constexpr std::string_view kEnds = " \t\r\n\"'=;\\";
@@ -306,12 +315,12 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
     throw usage_error("this looks like a run file of trainhost",
                       "give it without --from: trainhost plan " + f.path, {f.path, 1, 1});
   if (syntax == Syntax::kArguments) reject_script(f.path, text);
-  const bool lightning =
-      std::ranges::any_of(f.entries, [](const Entry& e) { return e.key.starts_with("trainer."); });
-  if (lightning)
-    throw usage_error("this looks like a configuration of NeMo or Lightning, whose keys --from does not know",
-                      "plan the same job with --model=MODEL --for=megatron and --set KEY=VALUE",
-                      {f.path, 1, 1});
+  for (const auto& [key, name, planned_for] : kOtherFiles)
+    if (std::ranges::any_of(f.entries, [&](const Entry& e) { return e.key.starts_with(key); }))
+      throw usage_error(
+          fmt::format("this looks like a configuration of {}, whose keys --from does not know", name),
+          fmt::format("plan the same job with --model=MODEL --for={} and --set KEY=VALUE", planned_for),
+          {f.path, 1, 1});
   for (const Entry& e : f.entries)
     if (e.key == "max_new_tokens")
       throw usage_error("this file has settings of generation, and none of training", kPlanInference,

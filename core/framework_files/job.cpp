@@ -135,6 +135,7 @@ std::string replaceable_by(std::string_view run_key) {
   if (run_key == kRanks || run_key == kNodes || run_key == kPerNode) return "parallel.data";
   if (run_key == kGlobalBatch) return "train.grad_accum";
   if (run_key == kModel) return "model.preset";
+  if (run_key == kExpertTensor) return "plan.expert_tensor";
   return run_key.starts_with('@') ? "" : std::string(run_key);
 }
 

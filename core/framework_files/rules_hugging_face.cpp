@@ -263,7 +263,8 @@ constexpr Rule kAccelerate[] = {
 /// Launching. The tables of DeepSpeed, FSDP and Megatron-LM are here for the types that do not read them: a
 /// file may have all of them, and accelerate uses the one of distributed_type.
 constexpr const char* kAccelerateWithoutEffect =
-    "command_file commands compute_environment debug downcast_bf16 dynamo_config.* enable_cpu_affinity "
+    "command_file commands compute_environment debug ec2_instance_type iam_role_name downcast_bf16 "
+    "dynamo_config.* enable_cpu_affinity "
     "gpu_ids ipex_config.* machine_rank main_process_ip main_process_port main_training_function "
     "mpirun_config.* num_machines parallelism_config.* pow_config.* rdzv_backend same_network tpu_* use_cpu "
     "deepspeed_config.* fsdp_config.* megatron_lm_config.*";

@@ -36,9 +36,12 @@ void v1_quantized(Job& job, const Entry& e) {
 
 void v1_distribution(Job& job, const Entry& e) {
   const std::string name = text_of(e);
-  if (name != "fsdp2" && name != "deepspeed") reject_value(e, "fsdp2 or deepspeed");
-  job.set(kDistribution, name, e);
-  if (name == "fsdp2")
+  if (name != "fsdp2" && name != "fsdpturbo" && name != "deepspeed")
+    reject_value(e, "fsdp2, fsdpturbo or deepspeed");
+  job.set(kDistribution, name == "deepspeed" ? name : "fsdp2", e);
+  if (name == "fsdpturbo")
+    job.not_modelled = "units and kernels of FSDPTurbo; planned as FSDP2";
+  else if (name == "fsdp2")
     job.not_modelled =
         "its units (each module with an adapter; embedding, layers, the rest) reduce in f32; planned as "
         "accelerate prepares them";
@@ -78,6 +81,8 @@ constexpr Rule kV1[] = {
     {"dist_config.offload_params", Use::kWhenTrue, kOffload, "cpu"},
     {"dist_config.mp_replicate_size", Use::kNotModelled, "1", "replicas that each shard the weights"},
     {"dist_config.mp_shard_size", Use::kCopy, kRanks},
+    {"dist_config.ep_size", Use::kCopy, "parallel.expert"},
+    {"dist_config.ep_dispatcher", Use::kNoEffect},
     {"dist_config.dp_size", Use::kNoEffect},  // of the batches: ranks without those of cp_size
     {"dist_config.cp_size", Use::kCopy, "parallel.context"},
     {"cp_size", Use::kCopy, "parallel.context"},
@@ -91,7 +96,8 @@ constexpr const char* kV1WithoutEffect =
     "logging_steps lr_scheduler_config.* max_grad_norm max_new_tokens max_steps num_train_epochs "
     "output_dir peft_config.adapter_name_or_path peft_config.export_* peft_config.infer_dtype "
     "peft_config.use_rslora resume_from_checkpoint sample_backend save_ckpt_as_hf save_epochs "
-    "save_steps save_total_limit seed template train_dataset trust_remote_code batching_workers "
+    "kernel_config.chunk_size save_steps save_total_limit seed template train_dataset trust_remote_code "
+    "batching_workers "
     "peft_config quant_config dist_config kernel_config init_config optim_config lr_scheduler_config";
 
 constexpr const char* kDefault = "default of LLaMA-Factory v1";
@@ -168,6 +174,7 @@ void read_llama_factory_v1(const Entries& entries, Job& job) {
   });
   job.set_default("data.seq_len", "2048", kDefault);
   job.set_default("train.micro_batch", "1", kDefault);
+  job.set_default(kAllocatorOfRanks, "expandable_segments:True", kDefault);
   job.set_default("train.recompute", "full", kDefault);
   job.set_default("plan.checkpoint_reentrant", "false", kDefault);
   job.set_default("plan.optimizer_implementation", "foreach", "torch.optim.AdamW");

@@ -314,7 +314,10 @@ constexpr Rule kMegatron[] = {
     {"cross-entropy-fusion-impl", Use::kChoice, "@megatron.loss_kernel", "native=native|te=te"},
     {"cp-comm-type", Use::kCustom, "plan.context_exchange", "", megatron_exchange},
     {"tokenizer-type", Use::kCopy, "@megatron.tokenizer"},
-    {"tokenizer-model", Use::kCopy, "@megatron.tokenizer_name"},
+    {"tokenizer-model", Use::kCustom, "@megatron.tokenizer_name", "",
+     [](Job& j, const Entry& e) {
+       if (e.value.kind == runfile::Value::Kind::kText) j.set("@megatron.tokenizer_name", e.value.text, e);
+     }},
     {"no-masked-softmax-fusion", Use::kNotModelled, "", "matters to unfused attention only"},
     {"no-bias-*", Use::kNeedsMore, "", kUnfused},
     {"no-rope-fusion", Use::kWhenTrue, "plan.rope_fusion", "false"},

@@ -116,7 +116,8 @@ constexpr Rule kScript[] = {
 };
 /// Data and templates, logging and checkpoints, evaluation, sampling, values of losses.
 constexpr const char* kScriptWithoutEffect =
-    "active_sampling add_bos add_eot_token add_r1_style_format_reward add_special_tokens "
+    "benchmarks callbacks gamma_beta_ratio load_balancing_* active_sampling add_bos add_eot_token "
+    "add_r1_style_format_reward add_special_tokens "
     "additive_format_reward "
     "advantage_normalization_type append_concat_token apply_* async_steps backend_timeout cache_dataset_only "
     "chat_template chat_template_format chat_template_name checkpoint_state_dir checkpoint_state_freq "

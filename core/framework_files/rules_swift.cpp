@@ -164,8 +164,10 @@ constexpr const char* kSwiftWithoutEffect =
     "scale_rewards seq_kd sft_alpha shuffle_buffer_size simpo_gamma sleep_level soft_* split_dataset_ratio "
     "steps_per_generation stop_words stopping_strategy stream streaming strict swanlab_* system task_* "
     "temperature template template_backend to_cached_dataset tool* top_* train_dataloader_shuffle "
-    "truncation_strategy undesirable_weight use_chat_template use_flash_ckpt use_gym_env use_hf use_rslora "
-    "val_dataset* vera_* vit_* vllm_* warmup_ratio beta ENV.*";
+    "truncation_strategy undesirable_weight use_chat_template use_flash_ckpt use_gym_env use_hf use_ray "
+    "use_rslora "
+    "bnb_4bit_quant_type device_groups* experts_impl fipo_* log_rollout_* tau_* teacher_deepspeed "
+    "teacher_model_server val_dataset* vera_* vit_* vllm_* warmup_ratio beta ENV.*";
 
 /// The type of the checkpoint (torch_dtype) decides the mixed precision that --bf16 and --fp16 leave open:
 /// f16 and f32 train in f16. With neither, the run has the type of the weights.

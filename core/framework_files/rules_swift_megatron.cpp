@@ -105,7 +105,8 @@ constexpr Rule kSwiftMegatron[] = {
 /// What only ms-swift has beside data, templates and sampling.
 constexpr const char* kSwiftMegatronWithoutEffect =
     "align-* async-save bias-* bridge-backend calculate-* check-model ddp-* dist-ckpt-* finetune hub-token "
-    "language-model-only lr* mcore-model mcore-adapter mcore-ref-adapter metric-* merge-lora max-shard-size "
+    "language-model-only output-dir remove-unused-columns teacher-deepspeed lr* mcore-model mcore-adapter "
+    "mcore-ref-adapter metric-* merge-lora max-shard-size "
     "masked-softmax-fusion num-train-epochs offload-bridge perform-initialization report-to gkd-* "
     "save-* teacher-* tensorboard-* train-iters use-hf use-ray ref-adapters real-tau rollout-* "
     "router-replay-* "

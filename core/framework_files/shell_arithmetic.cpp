@@ -1,5 +1,5 @@
-// $((EXPRESSION)) and $(expr EXPRESSION) of a shell script (shell_words.hpp): whole numbers, variables of the script, + - * / % and
-// parentheses. Anything else is not known.
+// $((EXPRESSION)) and $(expr EXPRESSION) of a shell script (shell_words.hpp): whole numbers, variables of the
+// script, + - * / % and parentheses. Anything else is not known.
 #include <charconv>
 #include <cstdint>
 #include <optional>

@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
   BOOST_TEST(error_of("f.yaml", v1 + "quant_config: {name: bnb, quantization_bit: 3}\n") ==
              "f.yaml:3: quant_config.quantization_bit = 3: expected 4 or 8");
   BOOST_TEST(error_of("f.yaml", v1 + "dist_config: {name: fsdp1}\n") ==
-             "f.yaml:3: dist_config.name = \"fsdp1\": expected fsdp2 or deepspeed");
+             "f.yaml:3: dist_config.name = \"fsdp1\": expected fsdp2, fsdpturbo or deepspeed");
   const std::string script = "--num-layers $LAYERS --hidden-size 64 --micro-batch-size 1\n";
   BOOST_TEST(error_of("m.sh", script, {{"data.seq_len", "128"}}) ==
              "m.sh:1: num-layers = \"$LAYERS\": the file does not say what this is (give it: --set "

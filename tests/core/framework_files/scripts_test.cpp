@@ -364,14 +364,26 @@ BOOST_AUTO_TEST_CASE(expr_is_computed) {
 }
 
 BOOST_AUTO_TEST_CASE(everything_that_no_file_gives_is_asked_for_at_once) {
-  BOOST_TEST(
-      error_of("a.yaml", "compute_environment: LOCAL_MACHINE\nnum_processes: 2\n") ==
-      ":0: no file names a known model (add --model=PRESET or --model=config.json; also needed: --set "
-      "data.seq_len=2048 --set train.micro_batch=1)");
+  BOOST_TEST(error_of("a.yaml", "compute_environment: LOCAL_MACHINE\nnum_processes: 2\n") ==
+             ":0: no file names a known model (add --model=PRESET or --model=config.json; also needed: --set "
+             "data.seq_len=2048 --set train.micro_batch=1)");
   BOOST_TEST(
       error_of("a.yml", "base_model: Qwen/Qwen3-30B-A3B\nexpert_parallel_size: 4\n") ==
       "a.yml:2: expert_parallel_size: parallel.expert = 4 divides experts over ranks, but no file says how "
       "many devices there are (for example --set parallel.data=4)");
+}
+
+BOOST_AUTO_TEST_CASE(files_of_other_programs_are_named) {
+  BOOST_TEST(
+      error_of("a.yaml", "parallelism:\n  dp: 2\nmodel:\n  model_config:\n    hidden_size: 64\n") ==
+      "a.yaml:1: this looks like a configuration of nanotron, whose keys --from does not know (plan the "
+      "same job with --model=MODEL --for=pytorch and --set KEY=VALUE)");
+  for (const auto& [text, name] : {std::pair{"trainer:\n  devices: 8\n", "NeMo or Lightning"},
+                                   {"MODEL_ARGS:\n  trainer.devices: 8\n", "NeMo"},
+                                   {"actor_rollout_ref:\n  model:\n    path: a\n", "verl"}})
+    BOOST_TEST(
+        error_of("a.yaml", text).find(fmt::format("a configuration of {},", name)) != std::string::npos,
+        text);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
