@@ -39,8 +39,9 @@ void torchtitan_components(Job& job, const Entry& e) {
 }
 
 void torchtitan_converters(Job& job, const Entry& e) {
+  // 0.2 has the longer name.
   for (const std::string& name : texts_of(e))
-    if (name == "float8")
+    if (name == "float8" || name == "quantize.linear.float8")
       job.set("@float8", "true", e);
     else
       job.not_modelled = "8-bit products, or another converter of the model";
@@ -56,6 +57,17 @@ void torchtitan_float8(Job& job) {
     job.set_default("train.precision", "fp8", from);
   }
   for (const char* key : {"@float8", "@float8_gather", "@float8_recipe"}) job.erase(key);
+}
+
+/// Tables of converters that nothing switches on, as most files have them.
+void torchtitan_unused_converters(Job& job, const Entries& entries) {
+  const bool used = job.find("@float8") || std::ranges::any_of(entries, [](const Entry& e) {
+                      return e.key == "model.converters" && !e.value.items.empty();
+                    });
+  if (used) return;
+  for (runfile::FileKey& k : job.keys)
+    if (k.key.starts_with("float8.") || k.key.starts_with("mx.") || k.key.starts_with("quantize."))
+      k.use = runfile::KeyUse::kWithoutEffect, k.note.clear(), k.needs_more = false;
 }
 
 /// Flavors of dense models that are no presets.
@@ -206,6 +218,11 @@ constexpr Rule kTorchtitan[] = {
     {"float8.enable_fsdp_float8_all_gather", Use::kWhenTrue, "@float8_gather", "true"},
     {"float8.recipe_name", Use::kChoice, "@float8_recipe",
      "tensorwise=|rowwise=rowwise|rowwise_with_gw_hp=rowwise"},
+    {"quantize.linear.float8.enable_fsdp_float8_all_gather", Use::kWhenTrue, "@float8_gather", "true"},
+    {"quantize.linear.float8.recipe_name", Use::kChoice, "@float8_recipe",
+     "tensorwise=|rowwise=rowwise|rowwise_with_gw_hp=rowwise"},
+    {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", Use::kNoEffect},
+    {"quantize.linear.float8.emulate", Use::kNoEffect},
     {"float8.precompute_float8_dynamic_scale_for_fsdp", Use::kNoEffect},
     {"float8.emulate", Use::kNoEffect},
     // Tables of converters: "model.converters" switches them on, and says so too.
@@ -256,6 +273,7 @@ void read_torchtitan(const Entries& entries, Job& job) {
   else
     job.erase(kExpertTensor);
   job.set_default("train.precision", "bf16", "default of torchtitan");
+  torchtitan_unused_converters(job, values);
   torchtitan_float8(job);
   job.set_default("train.micro_batch", "8", "default of torchtitan");
   // After the default of the local batch, which stages divide.

@@ -1,6 +1,12 @@
 // The YAML of torchtune (0.4 to 0.6.1): recipes/configs. Distributed recipes shard by FSDP2. `dtype: bf16`
 // has every tensor in bf16. The model is named by its builder: torchtune.models.llama3.llama3_8b,
 // lora_llama3_8b, qlora_llama3_8b.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -162,6 +168,22 @@ constexpr const char* kTorchtuneWithoutEffect =
     "shuffle stop_token_ids tasks temperature tensor_parallel_plan.* tokenizer.* top_k whiten_rewards "
     "num_warmup_steps dtype_val";
 
+/// Throws for a file of a recipe that generates, evaluates or quantizes: those that train have an optimizer.
+void check_training(const Entries& entries) {
+  constexpr std::array kOther{std::pair{"max_new_tokens", "generates"},
+                              {"prompt.user", "generates"},
+                              {"tasks", "evaluates"},
+                              {"quantizer._component_", "quantizes"}};
+  const auto find = [&](auto matches) { return std::ranges::find_if(entries, matches); };
+  if (find([](const Entry& e) { return e.key.find("optimizer") != e.key.npos; }) != entries.end()) return;
+  for (const auto& [key, does] : kOther)
+    if (const auto given = find([&](const Entry& e) { return e.key == key; }); given != entries.end())
+      throw usage_error(
+          fmt::format("{} without an optimizer: this is a recipe that {}, and trains nothing", key, does),
+          "give the files of a training run; --model=MODEL --set plan.mode=inference plans inference",
+          given->key_where);
+}
+
 }  // namespace
 
 void torchtune_command(const std::string& text, const std::string& path, Entries& entries) {
@@ -195,6 +217,7 @@ void torchtune_command(const std::string& text, const std::string& path, Entries
 }
 
 void read_torchtune(const Entries& entries, Job& job) {
+  check_training(entries);
   job.framework = "torchtune";
   apply_rules({{kTorchtune, kTorchtuneWithoutEffect}}, entries, job);
   std::string targets;

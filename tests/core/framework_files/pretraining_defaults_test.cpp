@@ -261,6 +261,20 @@ BOOST_AUTO_TEST_CASE(float8_of_torchtitan_is_planned_where_it_changes_what_fsdp_
   BOOST_TEST(precision("", gather) == "bf16");
   BOOST_TEST(precision(on, "") == "bf16");
   BOOST_TEST(precision(on, gather + "recipe_name = \"rowwise\"\n") == "bf16");
+  // Since 0.2.
+  const std::string newer = "converters = [\"quantize.linear.float8\"]",
+                    table = "[quantize.linear.float8]\n" + gather;
+  BOOST_TEST(precision(newer, table) == "fp8");
+  BOOST_TEST(precision("", table) == "bf16");
+  BOOST_TEST(precision(newer, table + "recipe_name = \"rowwise\"\n") == "bf16");
+  // A table of a converter that is not used says nothing.
+  const auto fate_of_filter = [&](const std::string& converters) {
+    std::string text = job + table + "filter_fqns = [\"output\"]\n";
+    text.replace(text.find('%'), 1, converters);
+    return fate("t.toml", text, "quantize.linear.float8.filter_fqns");
+  };
+  BOOST_TEST((fate_of_filter("") == std::pair(KeyUse::kWithoutEffect, std::string())));
+  BOOST_TEST((fate_of_filter(newer).first == KeyUse::kNotModelled));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

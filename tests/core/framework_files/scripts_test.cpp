@@ -386,4 +386,19 @@ BOOST_AUTO_TEST_CASE(files_of_other_programs_are_named) {
         text);
 }
 
+// They name a model too.
+BOOST_AUTO_TEST_CASE(recipes_of_torchtune_that_train_nothing_are_named) {
+  const std::string model = "model:\n  _component_: torchtune.models.llama3.llama3_8b\n";
+  const auto error = [&](const std::string& more) { return error_of("t.yaml", model + more); };
+  BOOST_TEST(
+      error("max_new_tokens: 300\n") ==
+      "t.yaml:3: max_new_tokens without an optimizer: this is a recipe that generates, and trains nothing "
+      "(give the files of a training run; --model=MODEL --set plan.mode=inference plans inference)");
+  BOOST_TEST(error("tasks: [truthfulqa_mc2]\n").find("a recipe that evaluates") != std::string::npos);
+  const std::string quantizer = "quantizer:\n  _component_: torchtune.training.Int8\n";
+  BOOST_TEST(error(quantizer).find("a recipe that quantizes") != std::string::npos);
+  BOOST_TEST(error(quantizer + "optimizer:\n  _component_: torch.optim.AdamW\n").find("recipe that") ==
+             std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
