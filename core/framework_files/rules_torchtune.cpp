@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/framework_files/rules.hpp"
@@ -170,14 +169,15 @@ constexpr const char* kTorchtuneWithoutEffect =
 
 /// Throws for a file of a recipe that generates, evaluates or quantizes: those that train have an optimizer.
 void check_training(const Entries& entries) {
-  constexpr std::array kOther{std::pair{"max_new_tokens", "generates"},
-                              {"prompt.user", "generates"},
-                              {"tasks", "evaluates"},
-                              {"quantizer._component_", "quantizes"}};
+  constexpr std::pair<const char*, const char*> kOther[] = {{"max_new_tokens", "generates"},
+                                                            {"prompt.user", "generates"},
+                                                            {"tasks", "evaluates"},
+                                                            {"quantizer._component_", "quantizes"}};
   const auto find = [&](auto matches) { return std::ranges::find_if(entries, matches); };
   if (find([](const Entry& e) { return e.key.find("optimizer") != e.key.npos; }) != entries.end()) return;
   for (const auto& [key, does] : kOther)
-    if (const auto given = find([&](const Entry& e) { return e.key == key; }); given != entries.end())
+    if (const auto given = find([&, name = key](const Entry& e) { return e.key == name; });
+        given != entries.end())
       throw usage_error(
           fmt::format("{} without an optimizer: this is a recipe that {}, and trains nothing", key, does),
           "give the files of a training run; --model=MODEL --set plan.mode=inference plans inference",
