@@ -98,7 +98,13 @@ std::vector<std::string> lora_matrices(const Entry& e, std::string& others) {
       reject_value(e, "a list of matrices; this regular expression names none that can be planned");
     return out;
   }
-  for (const std::string& name : texts_of(e)) add(name.substr(name.rfind('.') + 1));
+  for (const std::string& name : texts_of(e)) {
+    // Targets of run files are matrices of all MLPs, experts included.
+    if (const std::size_t dot = name.rfind('.'); dot != name.npos && name.find("shared_expert") < dot)
+      others += (others.empty() ? "" : ", ") + name;
+    else
+      add(name.substr(name.rfind('.') + 1));
+  }
   // That of attention in OPT and Phi; beside o_proj the one of a state space.
   if (const auto output = std::ranges::find(out, "out_proj"); output != out.end()) {
     const bool other = std::ranges::find(out, "o_proj") != out.end();

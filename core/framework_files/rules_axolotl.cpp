@@ -255,7 +255,8 @@ constexpr Rule kAxolotl[] = {
     {"use_sonicmoe", Use::kNotModelled, "", kExperts},
     {"use_dsv4_kernels", Use::kNotModelled, "", kExperts},
     {"use_glm_dsa_kernels", Use::kNotModelled, "", kExperts},
-    {"llama4_linearized_experts", Use::kNotModelled, "", kExperts},
+    // Each expert is a linear layer, which bitsandbytes quantizes.
+    {"llama4_linearized_experts", Use::kWhenTrue, "plan.quant_experts", "true"},
     {"resize_token_embeddings_to_32x", Use::kNotModelled, "", kVocabulary},
     {"overrides_of_model_config.*", Use::kNotModelled, "", "fields of the model"},
     {"overrides_of_model_kwargs.*", Use::kNotModelled, "", "fields of the model"},

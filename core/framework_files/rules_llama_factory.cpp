@@ -1,6 +1,10 @@
 // The YAML of LLaMA-Factory (0.9.5): src/llamafactory/hparams, which extends TrainingArguments. Activation
 // checkpointing is on unless it is disabled; trained weights are f32 under autocast unless pure_bf16 is set.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "core/framework_files/rules.hpp"
 
@@ -204,9 +208,27 @@ void read_factory(const Entries& entries, Job& job, const RuleSet& launcher) {
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
 }
 
+/// Throws for a file of a command that exports, predicts or chats. `train` trains with do_train only.
+void check_command_trains(const Entries& entries) {
+  constexpr std::pair<const char*, const char*> kOther[] = {{"export_dir", "exports a model"},
+                                                            {"peft_config.export_dir", "exports a model"},
+                                                            {"do_predict", "predicts"},
+                                                            {"infer_backend", "generates"}};
+  const auto find = [&](std::string_view key) { return std::ranges::find(entries, key, &Entry::key); };
+  for (const char* trains : {"do_train", "train_dataset", "per_device_train_batch_size"})
+    if (const auto given = find(trains); given != entries.end() && text_of(*given) != "false") return;
+  for (const auto& [key, does] : kOther)
+    if (const auto given = find(key); given != entries.end())
+      throw usage_error(fmt::format("{}: this file {}, and trains nothing", key, does),
+                        "give the files of a training run; --model=MODEL --set plan.mode=inference plans "
+                        "inference",
+                        given->key_where);
+}
+
 }  // namespace
 
 void read_llama_factory(const Entries& entries, Job& job) {
+  check_command_trains(entries);
   job.framework = "llama-factory";
   if (llama_factory_v1(entries)) return read_llama_factory_v1(entries, job);
   read_factory(entries, job, {});

@@ -168,7 +168,7 @@ constexpr const char* kTorchtuneWithoutEffect =
     "num_warmup_steps dtype_val";
 
 /// Throws for a file of a recipe that generates, evaluates or quantizes: those that train have an optimizer.
-void check_training(const Entries& entries) {
+void check_recipe_trains(const Entries& entries) {
   constexpr std::pair<const char*, const char*> kOther[] = {{"max_new_tokens", "generates"},
                                                             {"prompt.user", "generates"},
                                                             {"tasks", "evaluates"},
@@ -217,7 +217,7 @@ void torchtune_command(const std::string& text, const std::string& path, Entries
 }
 
 void read_torchtune(const Entries& entries, Job& job) {
-  check_training(entries);
+  check_recipe_trains(entries);
   job.framework = "torchtune";
   apply_rules({{kTorchtune, kTorchtuneWithoutEffect}}, entries, job);
   std::string targets;

@@ -401,4 +401,26 @@ BOOST_AUTO_TEST_CASE(recipes_of_torchtune_that_train_nothing_are_named) {
              std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(files_of_llama_factory_that_train_nothing_are_named) {
+  const std::string model = "model_name_or_path: Qwen/Qwen2.5-0.5B\ntemplate: qwen\n";
+  const auto error = [&](const std::string& more) { return error_of("f.yaml", model + more); };
+  BOOST_TEST(
+      error("export_dir: out\n") ==
+      "f.yaml:3: export_dir: this file exports a model, and trains nothing (give the files of a training "
+      "run; --model=MODEL --set plan.mode=inference plans inference)");
+  BOOST_TEST(error("infer_backend: vllm\n").find("this file generates") != std::string::npos);
+  const std::string predicts = "do_predict: true\nper_device_eval_batch_size: 1\n";
+  BOOST_TEST(error(predicts).find("this file predicts") != std::string::npos);
+  for (const char* trains : {"do_train: true\n", "per_device_train_batch_size: 1\n"})
+    BOOST_TEST(error(predicts + trains) == "", trains);
+}
+
+BOOST_AUTO_TEST_CASE(adapters_of_shared_experts_alone_are_not_those_of_all_experts) {
+  const std::string text =
+      "base_model: NousResearch/Meta-Llama-3-8B\nadapter: lora\nlora_r: 8\n"
+      "lora_target_modules: [self_attn.q_proj, shared_expert.up_proj]\n";
+  BOOST_TEST(value(settings("a.yml", text), "lora.targets") == "[\"q_proj\"]");
+  BOOST_TEST((fate("a.yml", text, "lora_target_modules").first == KeyUse::kNotModelled));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
