@@ -221,7 +221,20 @@ void assign(const std::vector<Word>& words, std::size_t i, Variables& variables)
   const std::string own = "${" + name;
   const bool defaulted = value.starts_with(own) && value.ends_with("}") && value.size() > own.size() + 1 &&
                          std::string_view(":-=").find(value[own.size()]) != std::string_view::npos;
-  if (defaulted || value.find("$((") != value.npos) value = expanded(value, variables);
+  // NAME=$NAME.json too.
+  const auto refers_to_itself = [&] {
+    for (std::size_t at = 0; (at = value.find('$', at)) != value.npos; ++at) {
+      const std::size_t begin = at + 1 + (value.compare(at + 1, 1, "{") == 0), end = begin + name.size();
+      if (value.compare(begin, name.size(), name) == 0 && (end >= value.size() || !is_name_char(value[end])))
+        return true;
+    }
+    return false;
+  };
+  if (defaulted || value.find("$((") != value.npos || refers_to_itself()) value = expanded(value, variables);
+  if (refers_to_itself()) {  // what the environment has is not known
+    variables.erase(name);
+    return;
+  }
   // NAME=$1, where a script reads its own options: it has none here, so an earlier value stays.
   const bool positional = value.size() == 2 && value[0] == '$' && value[1] >= '1' && value[1] <= '9';
   if (positional && variables.contains(name)) return;

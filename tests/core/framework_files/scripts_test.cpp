@@ -423,4 +423,20 @@ BOOST_AUTO_TEST_CASE(adapters_of_shared_experts_alone_are_not_those_of_all_exper
   BOOST_TEST((fate("a.yml", text, "lora_target_modules").first == KeyUse::kNotModelled));
 }
 
+BOOST_AUTO_TEST_CASE(a_variable_may_extend_itself) {
+  const auto length = [](const std::string& assignments) {
+    return value(settings("t.sh", assignments + "swift sft --model Qwen/Qwen2.5-0.5B --max_length ${n} "
+                                                "--per_device_train_batch_size 1\n"),
+                 "data.seq_len");
+  };
+  BOOST_TEST(length("n=1\nn=${n}2\nn=\"${n}8\"\n") == "128");
+  BOOST_TEST(length("n=1\nnn=3\nn=$n$nn\n") == "13");
+  BOOST_CHECK_THROW(length("n=${n}2\n"), Error);  // the environment may have more
+  // Options of the earlier value stay.
+  const std::string more =
+      "A=\"--max_length 64\"\nA=\"$A --learning_rate 1e-4\"\nswift sft --model "
+      "Qwen/Qwen2.5-0.5B $A\n";
+  BOOST_TEST(value(settings("t.sh", more), "data.seq_len") == "64");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

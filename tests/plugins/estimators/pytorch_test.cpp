@@ -319,6 +319,20 @@ BOOST_AUTO_TEST_CASE(workspaces_of_cublas_are_those_of_the_device) {
                "An AMD device: workspaces are those of hipBLASLt, 76 MiB"));
 }
 
+BOOST_AUTO_TEST_CASE(names_of_kernels_and_modules_may_have_spaces_between_them) {
+  RunSpec r = mixed_precision();
+  const auto of = [&](const char* kernels) {
+    return estimate(r,
+                    {{"framework", "transformers"}, {"cross_entropy", "liger"}, {"liger_kernels", kernels}})
+        .total_bytes();
+  };
+  BOOST_TEST(of("rms_norm, swiglu") == of("rms_norm,swiglu"));
+  BOOST_TEST(of(" rms_norm ,swiglu ") == of("rms_norm,swiglu"));
+  BOOST_TEST(of("rms_norm") != of("rms_norm,swiglu"));
+  for (const char* wrong : {"rms_norm,,swiglu", "rms_norm, ", "rms norm"})
+    BOOST_CHECK_THROW(of(wrong), tp::PluginError);
+}
+
 // axolotl sets PYTORCH_ALLOC_CONF, and the launcher of LLaMA-Factory where it starts several ranks.
 BOOST_AUTO_TEST_CASE(frameworks_that_set_the_allocator_have_expandable_segments) {
   const auto of = [&](const char* framework, const char* allocator, std::uint32_t ranks) {
