@@ -73,8 +73,9 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
   const Shape shape = elementwise(q->shape);  // empty_like(q)
   // Saved for the backward pass, which computes the probabilities again from them: f32 per row, and the state
   // of the random numbers, also without dropout. Selective recomputation keeps them with the result.
-  const Tensor log_sums = t.make_result({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp", true);
-  const Tensor counters = t.make_result({3}, Element::kI64, "random state", true);
+  const bool kept = !in.recomputed;
+  const Tensor log_sums = t.make_result({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp", kept);
+  const Tensor counters = t.make_result({3}, Element::kI64, "random state", kept);
   const std::array inputs{q, k, v};
   const std::array saved{q, k, v, log_sums, counters};
   std::vector<Tensor> ring = ring_keys(t, k, in.context);
@@ -90,7 +91,7 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
                                       c.tape.make(elementwise(i ? ks : qs), c.saved[0]->type, "gradient");
                                 flash_backward_temporaries(c.tape, qs, ks);
                               },
-                              true},
+                              kept},
                              shape, q->type);
   return width == shape[-1] ? out : slice(t, out, -1, width);
 }
@@ -106,7 +107,9 @@ Tensor additive_mask(Tape& t, const Tensor& mask, Element type) {
 /// _scaled_dot_product_efficient_attention(): works in the order [B, S, heads, D], which its results and
 /// gradients have whatever the strides of its inputs are. Rows of the log-sum-exp are padded to 32.
 Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
-  const Shape shape = token_major(in.q->shape);
+  Shape shape = in.q->shape;
+  shape.size[3] = in.v->shape[3];
+  shape = token_major(shape);
   const Tensor sums =
       t.make_result({shape[0], shape[1], rounded_up(shape[2], 32)}, Element::kF32, "log-sum-exp", true);
   const Tensor counters = t.make_result({2}, Element::kI64, "random state", true);
@@ -197,7 +200,8 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   in.q = t.lowered(in.q);
   in.k = t.lowered(in.k);
   in.v = t.lowered(in.v);
-  const SdpaKernel kernel = kernel_for(in.q->type, in.q->shape[-1], bool(in.mask));
+  const SdpaKernel kernel =
+      in.own_value_width ? SdpaKernel::kEfficient : kernel_for(in.q->type, in.q->shape[-1], bool(in.mask));
   Tensor output;
   if (kernel == SdpaKernel::kFlash) {
     output = flash(t, in);

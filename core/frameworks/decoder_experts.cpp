@@ -10,40 +10,6 @@
 namespace trainhost::frameworks {
 namespace {
 
-/// Rows of x in another order: [rows, ...].
-Tensor rows_of(Tape& t, const Tensor& x, const Tensor& indices) {
-  // x[indices]. IndexBackward0 saves the indices and adds the gradient to zeros of the size of x.
-  Shape shape = x->shape;
-  shape.size[0] = indices->shape[0];
-  return t.apply({"rows", std::span(&x, 1), std::span(&indices, 1), false,
-                  [before = x->shape](BackwardCall& c) {
-                    Tensor zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
-                    if (c.tape.options.subclass_gradients)  // index_put() instead of index_put_()
-                      zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
-                    c.results[0] = std::move(zeros);
-                  }},
-                 shape.made_contiguous(), x->type);
-}
-
-/// x: [R, inputs] in groups of rows; w: [E, outputs, inputs].
-Tensor grouped_product(Tape& t, const Tensor& x, const Tensor& w, const Tensor& offsets) {
-  // torch._grouped_mm(): the weights of all experts are one tensor, and so is its gradient. Otherwise as
-  // linear().
-  const std::array inputs{x, w};
-  std::array<Tensor, 3> saved;
-  std::size_t count = 0;
-  if (w->needs_grad()) saved[count++] = x;
-  if (x->needs_grad()) saved[count++] = w;
-  if (count) saved[count++] = offsets;
-  return t.apply({"output", inputs, std::span(saved.data(), count), false,
-                  [x_shape = x->shape, w_shape = w->shape](BackwardCall& c) {
-                    const Tensor g = c.take();
-                    if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
-                    if (c.needs(0)) c.results[0] = c.tape.make(x_shape, g->type, "gradient of the input");
-                  }},
-                 {x->shape[0], w->shape[1]}, x->type);
-}
-
 /// The factors of the adapters of all experts in the type of the weight: lhs [E, outputs, r], rhs [E, r,
 /// inputs].
 struct ExpertFactors {
@@ -176,15 +142,15 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   Tensor selected;
   {
     const Tensor token = t_.make({rows}, Element::kI64, "token of each row");
-    selected = rows_of(t_, flat, token);
+    selected = selected_rows(t_, flat, token);
   }
-  const Tensor selected_weights = rows_of(t_, row_weights, order);
+  const Tensor selected_weights = selected_rows(t_, row_weights, order);
   const Tensor counted = t_.make({rows}, Element::kI32, "experts, sorted");
   const Tensor counts = t_.make({w.router->shape[0]}, Element::kI32, "tokens per expert");
   const Tensor offsets = t_.make({w.router->shape[0]}, Element::kI32, "offsets");
   // up [R, 2I], silu() of one half times the other, down [R, H]. `h` is proj_out, which is assigned again.
   Tensor biases;  // of each row; a variable that is assigned again
-  if (w.experts_up_bias) biases = rows_of(t_, w.experts_up_bias, sorted);
+  if (w.experts_up_bias) biases = selected_rows(t_, w.experts_up_bias, sorted);
   const Tensor up = w.experts_up_a ? folded(t_, w.experts_up, up_factors) : w.experts_up;
   Tensor h = grouped_product(t_, to(t_, selected, w.experts_up->type), up, offsets);
   if (biases) h = add_in_place(t_, h, biases);
@@ -196,7 +162,7 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
     const Tensor gate = silu(t_, parts[0]);
     h = mul(t_, gate, parts[1]);
   }
-  if (w.experts_down_bias) biases = rows_of(t_, w.experts_down_bias, sorted);
+  if (w.experts_down_bias) biases = selected_rows(t_, w.experts_down_bias, sorted);
   const Tensor down = w.experts_down_a ? folded(t_, w.experts_down, down_factors) : w.experts_down;
   h = grouped_product(t_, h, down, offsets);
   if (biases) h = add_in_place(t_, h, biases);
@@ -204,7 +170,7 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   // inv_perm = empty_like(perm); inv_perm[perm] = arange(R): back to the order of the tokens.
   const Tensor back = t_.make({rows}, Element::kI64, "original order");
   t_.make({rows}, Element::kI64, "positions");  // written to it and freed
-  weighted = rows_of(t_, weighted, back);
+  weighted = selected_rows(t_, weighted, back);
   const Tensor total = sum_of_experts(t_, view(t_, weighted, {tokens, k, hidden_}));
   return view(t_, to(t_, total, flat->type), {batch_, sequence_, hidden_});
 }

@@ -14,21 +14,23 @@ namespace trainhost::frameworks {
 TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, const StepSettings& settings)
     : t_(tape),
       s_(settings),
-      qwen3_(a.family == "qwen3"),
+      qwen3_(a.family == "qwen3" || a.family == "qwen3_moe"),
+      latent_(a.layers.front().layer.attention.latent),
       batch_(settings.batch),
       sequence_(settings.sequence / settings.context),
       hidden_(a.hidden),
       vocab_(static_cast<std::int64_t>(a.vocab) / settings.tensor),
       exchange_{settings.tensor, settings.float8_layers},
       outside_{settings.tensor, false} {
-  Fsdp* units = nullptr;
   if (s_.fsdp.ranks) {
     auto made = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
-    units = made.get();
+    units_ = made.get();
     fsdp_ = std::move(made);
+    if (s_.expert > 1) units_->separate_experts(s_.fsdp.ranks / s_.expert);
   }
   if (s_.stage.first()) embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
-  const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
+  const model::Attention& first = a.layers.front().layer.attention;
+  const std::int64_t head_dim = latent_ ? first.rope_head_dim : first.head_dim;
   // Of all tokens. Context parallelism keeps a copy while the ranks have their parts.
   // Llama: complex numbers of half a head; Qwen3: cosines and sines of a head.
   const std::int64_t width = qwen3_ ? 2 * head_dim : head_dim / 2;
@@ -52,8 +54,8 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
     const Shape shape{vocab_, hidden_};
     if (!qwen3_ || !a.tied || !s_.stage.first())
       head_ = weight(Fsdp::kLast, shape, "output");
-    else if (units)
-      head_ = units->tied_parameter(Fsdp::kLast, shape, s_.weights, "output", s_.weights, trained_.front());
+    else if (units_)
+      head_ = units_->tied_parameter(Fsdp::kLast, shape, s_.weights, "output", s_.weights, trained_.front());
     else
       head_ = embedding_;
   }
@@ -95,13 +97,21 @@ void TorchtitanDecoder::add_layer(const model::Layer& l) {
     w.q_norm = weight(t_.layer, {w.head_dim}, "attention.q_norm");
     w.k_norm = weight(t_.layer, {w.head_dim}, "attention.k_norm");
   }
-  w.wq = add(q, hidden_, "attention.wq");
-  w.wk = add(kv, hidden_, "attention.wk");
-  w.wv = add(kv, hidden_, "attention.wv");
-  w.wo = add(hidden_, q, "attention.wo");
-  w.w1 = add(width, hidden_, "feed_forward.w1");
-  w.w2 = add(hidden_, width, "feed_forward.w2");
-  w.w3 = add(width, hidden_, "feed_forward.w3");
+  if (latent_) {
+    add_latent(a, w);
+  } else {
+    w.wq = add(q, hidden_, "attention.wq");
+    w.wk = add(kv, hidden_, "attention.wk");
+    w.wv = add(kv, hidden_, "attention.wv");
+    w.wo = add(hidden_, q, "attention.wo");
+  }
+  if (l.experts.count) {
+    add_experts(l.experts, w);
+  } else {
+    w.w1 = add(width, hidden_, "feed_forward.w1");
+    w.w2 = add(hidden_, width, "feed_forward.w2");
+    w.w3 = add(width, hidden_, "feed_forward.w3");
+  }
   w.attention_norm = weight(t_.layer, {hidden_}, "attention_norm");
   w.ffn_norm = weight(t_.layer, {hidden_}, "ffn_norm");
   layers_.push_back(std::move(w));
@@ -207,11 +217,13 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Tensor& angles, const Lay
   // An argument is freed when the function that it was computed for returns.
   const auto attended = [&] {
     const Tensor input = norm(x, w.attention_norm, "attention_norm");
+    if (latent_) return latent_attention(input, angles, w);
     return attention(gather_tokens(t_, input, exchange_), angles, w);
   };
   const Tensor h = add(t_, x, scattered(attended()));
   const auto fed = [&] {
     const Tensor input = keeps_buffers_after(norm(h, w.ffn_norm, "ffn_norm"), w);
+    if (w.experts.count) return mixture(input, w);
     return feed_forward(gather_tokens(t_, input, exchange_), w);
   };
   return add(t_, h, scattered(fed()));

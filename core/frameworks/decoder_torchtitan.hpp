@@ -20,10 +20,23 @@ class TorchtitanDecoder : public StageModel {
   Element boundary_type() const override { return s_.weights; }
 
  private:
+  /// Mixture of experts; shared1 to shared3 are the MLP that all tokens pass, if there is one.
+  struct Experts {
+    Tensor router, w1, w2, w3, shared1, shared2, shared3;
+    std::int64_t count = 0, active = 0;  // of all ranks; per token
+    std::vector<Tensor> buffers;         // bias of the router, tokens per expert
+  };
+  /// Multi-latent attention: q of wq, or of wq_a, a norm and wq; keys and values of wkv_a, a norm and wkv_b.
+  struct Latent {
+    Tensor wq_a, q_norm, wkv_a, kv_norm, wkv_b;
+    std::int64_t rank = 0, nope = 0, rope = 0, value = 0;
+  };
   struct Layer {
     Tensor wq, wk, wv, wo, w1, w2, w3, attention_norm, ffn_norm;
     Tensor q_norm, k_norm;  // Qwen3
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    Experts experts;
+    Latent latent;
   };
 
   Tensor weight(std::int32_t unit, const Shape& shape, const char* module);
@@ -36,6 +49,15 @@ class TorchtitanDecoder : public StageModel {
   Tensor block(const Tensor& x, const Tensor& angles, const Layer& w);
   Tensor attention(const Tensor& x, const Tensor& angles, const Layer& w);
   Tensor feed_forward(const Tensor& x, const Layer& w);
+  // decoder_torchtitan_latent.cpp
+  void add_latent(const model::Attention& attention, Layer& w);
+  Tensor latent_attention(const Tensor& x, const Tensor& angles, const Layer& w);
+  Tensor rotated_alone(const Tensor& x, const Tensor& angles);
+  // decoder_torchtitan_experts.cpp
+  void add_experts(const model::Experts& experts, Layer& w);
+  Tensor mixture(const Tensor& x, const Layer& w);
+  Tensor exchanged(const Tensor& rows, const char* name);
+  Tensor of_experts(const Tensor& rows, const Experts& e);
   std::pair<Tensor, Tensor> rotated_pairs(const Tensor& q, const Tensor& k, const Tensor& all);
   std::pair<Tensor, Tensor> rotated_halves(const Tensor& q, const Tensor& k, const Tensor& all);
   Tensor repeated(const Tensor& x, std::int64_t times);
@@ -56,7 +78,8 @@ class TorchtitanDecoder : public StageModel {
 
   Tape& t_;
   const StepSettings& s_;
-  const bool qwen3_;
+  const bool qwen3_, latent_;
+  Fsdp* units_ = nullptr;
   std::int64_t batch_, sequence_, hidden_, vocab_;  // vocab_: of this rank
   TokenExchange exchange_, outside_;                // in the layers, and outside of them
   Tensor embedding_, head_, final_norm_, ids_, labels_, angles_;

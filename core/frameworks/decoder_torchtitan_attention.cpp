@@ -78,6 +78,7 @@ Tensor TorchtitanDecoder::attention(const Tensor& x, const Tensor& angles, const
   const Tensor keys = repeated(k, times), values = repeated(v, times);
   AttentionInputs in;
   in.context = s_.context;
+  in.recomputed = s_.recomputes_attention;
   in.q = transpose(t_, q, 1, 2);
   in.k = transpose(t_, keys, 1, 2);
   in.v = transpose(t_, values, 1, 2);

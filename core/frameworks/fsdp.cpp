@@ -8,11 +8,22 @@
 namespace trainhost::frameworks {
 
 Fsdp::Fsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers)
-    : t_(tape), policy_(policy), units_(layers + 3) {}
+    : t_(tape), policy_(policy), layers_(static_cast<std::int32_t>(layers)), units_(layers + 3) {
+  for (Unit& u : units_) u.ranks = policy.ranks;
+}
+
+void Fsdp::separate_experts(std::uint32_t ranks) {
+  explicit_ = true;
+  const std::size_t before = units_.size();
+  units_.resize(before + static_cast<std::size_t>(layers_));
+  for (std::size_t i = before; i < units_.size(); ++i) units_[i].ranks = ranks;
+}
 
 Fsdp::Unit& Fsdp::unit(std::int32_t index) {
   if (index == kRoot || (index < 0 && !policy_.separate_ends)) return units_.front();
-  if (index == kLast) return units_.back();
+  const auto behind_layers = static_cast<std::size_t>(layers_) + 2;
+  if (index == kLast) return units_[behind_layers];
+  if (index <= kExperts) return units_[behind_layers + 1 + static_cast<std::size_t>(kExperts - index)];
   return units_[index == kFirst ? 1 : static_cast<std::size_t>(index) + 2];
 }
 
@@ -20,8 +31,25 @@ Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element typ
                              Element gradient, bool trained) {
   // Shard(0) of DTensor: chunks of the first dimension; rank 0 has one of the largest. The full weight has no
   // memory until its unit is gathered; the model refers to it all the same.
+  const std::uint32_t ranks = unit(index).ranks;
   Shape part = shape;
-  part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
+  part.size[0] = (shape[0] + ranks - 1) / ranks;
+  return sharded(index, part, shape, type, module, gradient, trained);
+}
+
+Tensor Fsdp::expert_parameter(std::int32_t layer, const Shape& shape, Element type, const char* module,
+                              int dim, Tensor& shard) {
+  const std::int32_t index = kExperts - layer;
+  Shape part = shape;
+  const auto at = static_cast<std::size_t>(dim);
+  part.size[at] = (shape[dim] + unit(index).ranks - 1) / unit(index).ranks;
+  const Weight w = sharded(index, part, shape, type, module, type, true);
+  shard = w.shard;
+  return w.full;
+}
+
+Fsdp::Weight Fsdp::sharded(std::int32_t index, Shape part, const Shape& shape, Element type,
+                           const char* module, Element gradient, bool trained) {
   part = part.made_contiguous();
   const Element shard_type = trained ? policy_.shards : policy_.frozen.value_or(policy_.shards);
   Tensor shard = t_.parameter(part, shard_type, module, trained);
@@ -56,13 +84,17 @@ Tensor Fsdp::buffer(const Unit& u, std::uint64_t bytes, Purpose purpose, const c
 
 void Fsdp::gather(Unit& u) {
   if (u.gathered || u.whole || u.parameters.empty()) return;
+  if (u.ranks == 1) {  // nothing to gather: weights are copied when they are needed
+    u.gathered = t_.alias(u.parameters.front().shard);
+    return;
+  }
   // foreach_all_gather(): one buffer for all weights of the unit, of which the input of this rank is a part.
   // Only where shards are cast is the input a tensor of its own, freed when this function returns.
   Tensor input;
   if (u.cast_bytes != 0)
     input = buffer(u, u.cast_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
-  u.gathered = buffer(u, u.gathered_bytes * policy_.ranks, Purpose::kCommunication, "gathered weights",
-                      Stream::kGather);
+  u.gathered =
+      buffer(u, u.gathered_bytes * u.ranks, Purpose::kCommunication, "gathered weights", Stream::kGather);
 }
 
 void Fsdp::copy_out(Unit& u, bool forward) {
@@ -72,7 +104,7 @@ void Fsdp::copy_out(Unit& u, bool forward) {
   if (forward) last_gathered_.reset();
   for (const Parameter& p : u.parameters) {
     // Padded to a multiple of the ranks.
-    const std::uint64_t bytes = p.shard->shape.count() * policy_.ranks * bytes_of(p.full->type);
+    const std::uint64_t bytes = p.shard->shape.count() * u.ranks * bytes_of(p.full->type);
     t_.make_present(p.full, bytes, p.layer, p.module, "gathered weight");
   }
   u.whole = true;
@@ -89,6 +121,15 @@ void Fsdp::before_forward(std::int32_t index) {
   Unit& u = unit(index);
   gather(u);
   copy_out(u, true);
+  if (!explicit_ || t_.recomputes()) return;
+  if (index == kFirst) gather(unit(0));
+  if (index < 0) return;
+  index + 1 < layers_ ? gather_layer(index + 1) : gather(unit(kLast));
+}
+
+void Fsdp::gather_layer(std::int32_t layer) {
+  gather(unit(layer));
+  gather(unit(kExperts - layer));
 }
 
 Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
@@ -108,6 +149,8 @@ Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
 void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
   if (index < kRoot && !policy_.separate_ends) return;
   Unit& u = unit(index);
+  // Recomputed, a unit inside of a layer is neither freed nor a use; it ends a forward pass of its own.
+  if (t_.recomputes()) return last_gathered_.reset();
   if (!u.parameters.empty()) {
     // The order of the forward passes decides what the backward pass gathers early. The hook is on the
     // output.
@@ -124,9 +167,8 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
 }
 
 bool Fsdp::stays_gathered(std::int32_t index) const {
-  const auto last_layer = static_cast<std::int32_t>(units_.size()) - 4;
   return !policy_.reshard_after_forward || policy_.reduces_at_end || index == kRoot || index == kLast ||
-         (index == last_layer && policy_.keeps_last_layer);
+         (index == layers_ - 1 && policy_.keeps_last_layer);
 }
 
 void Fsdp::before_backward(bool reduces) {
@@ -146,6 +188,17 @@ void Fsdp::unit_before_backward(Unit& u) {
   gather(u);
   copy_out(u, false);
   if (u.uses.empty()) return;
+  // A layer, or the last unit: its backward pass gathers what it was told to.
+  const auto number = &u - units_.data() - 2;
+  if (explicit_ && number >= 0 && number <= layers_) {
+    if (number == layers_)
+      gather(unit(layers_ - 1));
+    else if (number == 0)
+      gather(unit(kFirst));
+    else
+      gather_layer(static_cast<std::int32_t>(number) - 1);
+    return;
+  }
   const std::size_t at = u.uses.back();
   u.uses.pop_back();
   // _backward_prefetch(): the unit whose backward pass is next is gathered while this one computes. Two units
@@ -187,7 +240,7 @@ void Fsdp::reduce(Unit& u) {
   reduced_.reset();
   // foreach_reduce(): all gradients of the unit, padded to the ranks, are copied into one input in the type
   // of the reduction. The unsharded gradients are freed after the copy.
-  reduced_ = buffer(u, elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
+  reduced_ = buffer(u, elements * u.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
                     "gradients to reduce", Stream::kCompute);
   std::vector<const Parameter*> with_gradient;
   for (const Parameter& p : u.parameters)
@@ -201,6 +254,10 @@ void Fsdp::reduce(Unit& u) {
   };
   // One buffer of this rank's shards; where the type differs, a cast of it, and the first is freed.
   Tensor sharded = result(policy_.reduce);
+  // Of one rank the input is divided by the ranks of the other weights, and copied.
+  if (u.ranks == 1)
+    buffer(u, elements * bytes_of(policy_.reduce), Purpose::kCommunication, "gradients, divided",
+           Stream::kReduce);
   if (policy_.reduce != policy_.shards) sharded = result(policy_.shards);
   for (const Parameter* p : with_gradient)
     // The shards are views of the buffer, which stays until the optimizer's step has freed all of them. Those

@@ -56,8 +56,9 @@ class ShardedUnits {
   struct Weight {
     Tensor full, shard;
   };
-  /// Units that are no layer: the root, the embedding, the last norm with the head.
-  static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
+  /// Units that are no layer: the root, the embedding, the last norm with the head, and the experts of layer
+  /// i, kExperts - i.
+  static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3, kExperts = -4;
   /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it. A frozen weight has
   /// no gradient, so it is not reduced.
   virtual Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module,
@@ -91,6 +92,13 @@ class ShardedUnits {
 class Fsdp : public ShardedUnits {
  public:
   Fsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers);
+  /// Experts of a layer are a unit inside of the layer's, and other ranks share them. Before the first of
+  /// their parameters. Their units are then gathered early as set_modules_to_forward_prefetch() and
+  /// set_modules_to_backward_prefetch() of torchtitan say: with the layer that is next.
+  void separate_experts(std::uint32_t ranks);
+  /// Of the experts of a layer: sharded along the dimension `dim`.
+  Tensor expert_parameter(std::int32_t layer, const Shape& shape, Element type, const char* module, int dim,
+                          Tensor& shard);
 
   Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient,
                    bool trained = true) override;
@@ -120,6 +128,7 @@ class Fsdp : public ShardedUnits {
     std::uint64_t cast_bytes = 0;  // of gathered_bytes: of shards in another type than the gathered weight
     Tensor gathered;               // not yet copied into the weights
     bool whole = false;
+    std::uint32_t ranks = 1;
     State state = State::kIdle;
     std::vector<std::size_t> uses;  // indices of order_
   };
@@ -128,6 +137,9 @@ class Fsdp : public ShardedUnits {
   Tensor add(std::int32_t index, const Shape& shape, Element type, const char* module, Element gradient,
              const Tensor& shard);
   bool stays_gathered(std::int32_t index) const;
+  Weight sharded(std::int32_t index, Shape part, const Shape& shape, Element type, const char* module,
+                 Element gradient, bool trained);
+  void gather_layer(std::int32_t layer);
   Tensor buffer(const Unit& u, std::uint64_t bytes, Purpose purpose, const char* name, Stream stream);
   void gather(Unit& u);
   void copy_out(Unit& u, bool forward);
@@ -139,7 +151,9 @@ class Fsdp : public ShardedUnits {
 
   Tape& t_;
   FsdpPolicy policy_;
-  std::vector<Unit> units_;   // root, first, layers, last
+  std::int32_t layers_;
+  bool explicit_ = false;     // separate_experts()
+  std::vector<Unit> units_;   // root, first, layers, last, experts of the layers
   std::vector<Unit*> order_;  // of the forward passes
   Tensor last_gathered_;      // of the forward pass
   Tensor reduced_;            // input of the last reduction

@@ -82,6 +82,10 @@ Tensor conv1d(Tape& t, const Tensor& x, const Tensor& w, const Tensor& bias);
 /// Batches of matrices in four dimensions.
 Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);
 
+/// x: [R, inputs] in groups of rows; w: [E, outputs, inputs].
+Tensor grouped_product(Tape& t, const Tensor& x, const Tensor& w, const Tensor& offsets);
+/// x[indices]: rows of x in another order, [rows, ...].
+Tensor selected_rows(Tape& t, const Tensor& x, const Tensor& indices);
 /// index_select() of rows: x: [N, width]; at: [n, 1].
 Tensor index_rows(Tape& t, const Tensor& x, const Tensor& at);
 /// ranks: that divide the rows of the table, of which `w` is a part.

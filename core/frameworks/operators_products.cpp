@@ -110,4 +110,36 @@ Tensor matmul(Tape& t, const Tensor& a_, const Tensor& b_) {
   return view(t, out, {a_->shape[0], a_->shape[1], a_->shape[2], b_->shape[3]});
 }
 
+Tensor selected_rows(Tape& t, const Tensor& x, const Tensor& indices) {
+  // x[indices]. IndexBackward0 saves the indices and adds the gradient to zeros of the size of x.
+  Shape shape = x->shape;
+  shape.size[0] = indices->shape[0];
+  return t.apply({"rows", std::span(&x, 1), std::span(&indices, 1), false,
+                  [before = x->shape](BackwardCall& c) {
+                    Tensor zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
+                    if (c.tape.options.subclass_gradients)  // index_put() instead of index_put_()
+                      zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
+                    c.results[0] = std::move(zeros);
+                  }},
+                 shape.made_contiguous(), x->type);
+}
+
+Tensor grouped_product(Tape& t, const Tensor& x, const Tensor& w, const Tensor& offsets) {
+  // torch._grouped_mm(): the weights of all experts are one tensor, and so is its gradient. Otherwise as
+  // linear().
+  const std::array inputs{x, w};
+  std::array<Tensor, 3> saved;
+  std::size_t count = 0;
+  if (w->needs_grad()) saved[count++] = x;
+  if (x->needs_grad()) saved[count++] = w;
+  if (count) saved[count++] = offsets;
+  return t.apply({"output", inputs, std::span(saved.data(), count), false,
+                  [x_shape = x->shape, w_shape = w->shape](BackwardCall& c) {
+                    const Tensor g = c.take();
+                    if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
+                    if (c.needs(0)) c.results[0] = c.tape.make(x_shape, g->type, "gradient of the input");
+                  }},
+                 {x->shape[0], w->shape[1]}, x->type);
+}
+
 }  // namespace trainhost::frameworks

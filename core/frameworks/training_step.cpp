@@ -32,6 +32,8 @@ constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", 
                                                   "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
 constexpr std::string_view kTorchtuneFamilies[] = {"gemma", "gemma2", "llama", "mistral",
                                                    "phi3",  "qwen2",  "qwen3"};
+constexpr std::string_view kTorchtitanFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "qwen3",
+                                                    "qwen3_moe"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
 
@@ -153,7 +155,7 @@ bool has_builder(std::string_view family, ModelSource modules) {
     return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
   if (modules == ModelSource::kMegatron)
     return std::ranges::find(kMegatronFamilies, family) != std::end(kMegatronFamilies);
-  if (modules == ModelSource::kTorchtitan) return family == "llama" || family == "qwen3";
+  if (modules == ModelSource::kTorchtitan) return std::ranges::find(kTorchtitanFamilies, family) != std::end(kTorchtitanFamilies);
   if (modules == ModelSource::kTorchtune)
     return std::ranges::find(kTorchtuneFamilies, family) != std::end(kTorchtuneFamilies);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);

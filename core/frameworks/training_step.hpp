@@ -134,9 +134,11 @@ struct StepSettings {
   bool compiles_layers = false, compiles_loss = false;
   std::uint32_t tensor = 1;   // tensor-parallel ranks, with sequence parallelism; torchtitan only
   StageOfPipeline stage;      // its `accumulate` micro-batches run as 1F1B; torchtitan only
+  std::uint32_t expert = 1;  // ranks that share the experts, of those of FSDP; torchtitan only
   std::uint32_t context = 1;  // context-parallel ranks, which share the tokens evenly; torchtitan only
   /// Float8Linear in the layers; float8_gather: FSDP2 gathers their weights in 8 bits. torchtitan only.
   bool float8_layers = false, float8_gather = false;
+  bool recomputes_attention = false;  // selective recomputation keeps products only; torchtitan only
   bool composite_norms = false;  // RMSNorm of separate operators, which compute in f32; torchtitan only
   Optimizer optimizer = Optimizer::kAdamW;
   OptimizerLoop loop = OptimizerLoop::kForeach;

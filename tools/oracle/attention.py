@@ -40,6 +40,8 @@ def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, sc
         query, key, value, attn_mask = map(lower, (query, key, value, attn_mask))
     with torch.autocast("cpu", enabled=False):
         kernel = kernel_of(query.dtype, query.shape[-1], attn_mask is not None)
+        if value.shape[-1] != query.shape[-1]:
+            kernel = "efficient"
         if kernel == "flash":
             return flash(query, key, value, dropout_p, is_causal, scale)
         mask = additive(attn_mask, query)

@@ -262,6 +262,29 @@ def draw_titan_qwen3(seed: int, number: int) -> Case:
         intermediate=r.choice([192, 320, 512, 768, 1024]), tied=r.random() < 0.5)
 
 
+def draw_titan_experts(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Qwen3-MoE or DeepSeek V3 of torchtitan, every second with expert parallelism, but not
+    with selective checkpointing: torch 2.15 stops where FSDP2 gathers inside of such a region."""
+    r = random.Random(f"titan/experts/{seed}/{number}")
+    case = draw_titan_qwen3(f"{seed}/experts", number)
+    latent = number % 2 == 1
+    recompute = ("full", "none", "selective")[number // 4 % 3]
+    ranks = r.choice([2, 4]) if number // 2 % 2 and recompute != "selective" else 1
+    moe = {"ep": ranks, "scores": "softmax", "shared": 0}
+    if latent:
+        moe |= {"scores": r.choice(["softmax", "sigmoid"]), "shared": r.choice([1, 2]), "dense": 1,
+                "dense_width": r.choice([192, 320, 512]), "q_rank": r.choice([0, 48, 96]), "kv_rank": r.choice([32, 64]),
+                "nope": r.choice([16, 32]), "rope": r.choice([8, 16])}
+    experts = r.choice([4, 8, 16])
+    return dataclasses.replace(
+        case, family="deepseek_v3" if latent else "qwen3_moe", experts=experts, experts_per_token=r.choice([1, 2, 4]),
+        kv_heads=case.heads if latent else case.kv_heads, head_dim=r.choice([16, 32]) if latent else case.head_dim,
+        intermediate=r.choice([64, 96, 128, 192]), tied=False, sequence=between(r, 48, 800) // 8 * 8,
+        vocab=between(r, 100, 600),
+        fsdp=case.fsdp | {"world": ranks * r.choice([1, 2]) if ranks > 1 else r.choice([2, 4, 6]), "moe": moe,
+                          "recompute": recompute})
+
+
 def draw_titan_tensor_02(seed: int, number: int) -> Case:
     """Case `number` of a seed with Llama or Qwen3 of torchtitan 0.2 on 2 tensor-parallel ranks."""
     r = random.Random(f"titan/tensor/0.2/{seed}/{number}")

@@ -33,6 +33,12 @@ def ranks(c):
     tensor = c.fsdp.get("tensor", 1)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=c.fsdp["world"] * tensor)
     try:
+        experts = c.fsdp.get("moe", {}).get("ep", 1)
+        if experts > 1:  # ranks of experts are a part of those that share the weights
+            mesh = init_device_mesh("cpu", (c.fsdp["world"] // experts, experts), mesh_dim_names=("others", "ep"))
+            yield {"shards": mesh["others", "ep"]._flatten("shards"), "experts": mesh["ep"],
+                   "shards of experts": mesh["others"]}
+            return
         mesh = init_device_mesh("cpu", (c.fsdp["world"], tensor), mesh_dim_names=("shards", "tensor"))
         yield {"shards": mesh["shards"], "tensor": mesh["tensor"]}
     finally:
@@ -102,7 +108,7 @@ def counted_as_on_a_device(notes, tracker):
 
     def gather(self):
         gathered(self)
-        notes.add_parameter(self._unsharded_param)
+        notes.add_parameter(getattr(self._unsharded_param, "_local_tensor", self._unsharded_param))
 
     def find_sizes(self, *args, **kwargs):
         tracker.paused = True

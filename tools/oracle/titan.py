@@ -12,17 +12,21 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import loss_parallel
 
 import packages
+import titan_experts
 
 USED = ("torchtitan.models.attention", "torchtitan.models.llama3.model.args", "torchtitan.models.llama3.model.model",
         "torchtitan.models.llama3.infra.parallelize", "torchtitan.distributed.activation_checkpoint",
-        "torchtitan.components.loss", "torchtitan.models.qwen3.model.args", "torchtitan.models.qwen3.model.model",
+        "torchtitan.components.loss", "torchtitan.models.moe.utils", "torchtitan.models.moe.moe",
+        "torchtitan.distributed.expert_parallel", "torchtitan.models.qwen3.model.args", "torchtitan.models.qwen3.model.model",
         "torchtitan.models.qwen3.infra.parallelize", "torchtitan.models.llama4.infra.parallelize",
-        "torchtitan.distributed.tensor_parallel")
+        "torchtitan.distributed.tensor_parallel", "torchtitan.models.deepseek_v3.model.args",
+        "torchtitan.models.deepseek_v3.model.model")
 
 
 def modules():
     """By its last three names each module of torchtitan."""
-    found = packages.modules("torchtitan", USED, "pip install --no-deps torchtitan==0.2.0")
+    found = packages.modules("torchtitan", USED, "pip install --no-deps torchtitan==0.2.0",
+                             [("torchtitan.models.moe.moe", ("MoE", "MoEArgs", "FeedForward"))])
     return {".".join(name.split(".")[-3:]): module for name, module in zip(USED, found)}
 
 
@@ -101,11 +105,39 @@ def qwen3(found, c):
         model, mesh, loss_parallel=True, enable_float8_tensorwise_tp=False, enable_async_tp=False)
 
 
+def build_with_experts(found, c, mesh):
+    import fsdp
+
+    titan_experts.without_values(found)
+    parallelize = found["llama4.infra.parallelize"]
+    m = (titan_experts.qwen3 if c.family == "qwen3_moe" else titan_experts.deepseek)(found, c)
+    DeviceMesh.__init__ = with_values(DeviceMesh.__init__)
+    DeviceMesh.mesh = property(with_values(DeviceMesh.mesh.fget))
+    ranks = c.fsdp["moe"]["ep"]
+    if ranks > 1:
+        parallelize.apply_moe_ep_tp(m, tp_mesh=None, ep_mesh=mesh["experts"], ep_tp_mesh=None, etp_enabled=False)
+    if c.fsdp["recompute"] != "none":
+        checkpointing = types.SimpleNamespace(mode=c.fsdp["recompute"], selective_ac_option="op", early_stop=False,
+                                              per_op_sac_force_recompute_mm_shapes_by_fqns=[])
+        # The list of DeepSeek V3; that of Qwen3 has no all-to-all.
+        saved = set(parallelize._op_sac_save_list)
+        if c.family == "qwen3_moe":
+            saved.discard(torch.ops._c10d_functional.all_to_all_single.default)
+        parallelize.apply_ac(m, checkpointing, op_sac_save_list=saved)
+    parallelize.apply_fsdp(
+        m, mesh["shards"], param_dtype=fsdp.TYPES[c.fsdp["param"]], reduce_dtype=fsdp.TYPES[c.fsdp["reduce"]],
+        pp_enabled=False, reshard_after_forward_policy="default" if c.fsdp["reshard"] else "never", ep_degree=ranks,
+        dp_mod_ep_mesh=mesh["shards of experts"] if ranks > 1 else None, gradient_divide_factor=c.fsdp["world"])
+    return Trained(m.train(), found["torchtitan.components.loss"].cross_entropy_loss)
+
+
 def build(c, mesh):
     import fsdp
 
     found = modules()
     parallelize, loss = found["llama3.infra.parallelize"], found["torchtitan.components.loss"]
+    if "moe" in c.fsdp:
+        return build_with_experts(found, c, mesh)
     m, divide = (qwen3 if c.family == "qwen3" else llama)(found, c)
     if c.fsdp.get("release") == "0.0":
         separate_norms(m)

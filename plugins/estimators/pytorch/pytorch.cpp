@@ -94,7 +94,7 @@ void reject_settings_of_the_closed_form(const rules::Options& given, const std::
 }
 
 pytorch::TorchtitanVersion version_of(const rules::Options& given) {
-  const auto index = given.choice("framework_version", {"0.0", "0.1", "0.2"});
+  const auto index = given.choice("framework_version", {"0.0", "0.1", "0.2", "0.2.0"});
   return index ? pytorch::TorchtitanVersion(*index) : pytorch::TorchtitanVersion::k02;
 }
 
@@ -300,9 +300,10 @@ pytorch::Options options_of(const th_host* host) {
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   o.float8_gather = given.flag("float8_gather", true);
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked", "liger", "cut"});
-  // 0.0 turned the compilation of the loss off.
+  // 0.0 turned the compilation of the loss off. "fused" without compiled layers: compile.components =
+  // ["loss"].
   o.compiles_loss =
-      o.compile && titan && (loss ? loss == "fused" : o.version != pytorch::TorchtitanVersion::k00);
+      titan && (loss ? loss == "fused" : o.compile && o.version != pytorch::TorchtitanVersion::k00);
   o.update_in_backward = given.flag("optimizer_in_backward", false);
   o.paged_optimizer = given.flag("optimizer_paged", false);
   if (tune) {

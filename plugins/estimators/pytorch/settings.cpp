@@ -281,7 +281,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan || megatron},
                                               {p.pipeline, "pipeline", titan || megatron},
                                               {p.context, "context", titan || megatron},
-                                              {p.expert, "expert", megatron}})
+                                              {p.expert, "expert", titan || megatron}})
     if (ranks > 1 && !described)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
              titan ? "of torchtitan data, context, tensor and pipeline parallelism are replayed"

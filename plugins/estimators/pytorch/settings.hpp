@@ -29,8 +29,8 @@ enum class Framework : std::uint8_t {
 /// ProductPolicy::capability of AMD devices, which have no compute capability.
 inline constexpr std::uint32_t kAmdDevice = 0;
 
-/// As of December 2024, of June 2025, and from October 2025 on.
-enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
+/// As of December 2024, of June 2025, and from October 2025 on; k020: the release 0.2.0, where it differs.
+enum class TorchtitanVersion : std::uint8_t { k00, k01, k02, k020 };
 
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
@@ -139,6 +139,9 @@ void set_megatron(const model::Architecture& architecture, const RunSpec& run, c
 void set_products(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
+/// Those of torchtitan, which set_fsdp() calls. Throws usage_error.
+void set_torchtitan(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                    frameworks::StepSettings& settings, std::vector<std::string>& notes);
 /// FSDP of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,
               frameworks::StepSettings& settings, std::vector<std::string>& notes);

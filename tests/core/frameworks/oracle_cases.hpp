@@ -64,6 +64,26 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   return l;
 }
 
+/// Layer `index` of a model with experts of torchtitan.
+inline model::Layer titan_layer_of(const nlohmann::json& c, model::Layer l, std::uint32_t index) {
+  const nlohmann::json& moe = c.at("fsdp").at("moe");
+  l.mlp = {}, l.experts = {};
+  if (index < moe.value("dense", 0u)) {
+    l.mlp.width = moe.at("dense_width");
+  } else {
+    l.experts.count = c.at("experts");
+    l.experts.active = c.at("experts_per_token");
+    l.experts.each.width = c.at("intermediate");
+    l.experts.shared.width = moe.at("shared").get<std::uint32_t>() * l.experts.each.width;
+  }
+  if (moe.contains("nope")) {
+    model::Attention& a = l.attention;
+    a.latent = true, a.q_lora_rank = moe.at("q_rank"), a.kv_lora_rank = moe.at("kv_rank");
+    a.nope_head_dim = moe.at("nope"), a.rope_head_dim = moe.at("rope"), a.v_head_dim = c.at("head_dim");
+  }
+  return l;
+}
+
 inline model::Architecture architecture_of(const nlohmann::json& c) {
   model::Architecture a;
   a.family = c.at("family");
@@ -77,6 +97,7 @@ inline model::Architecture architecture_of(const nlohmann::json& c) {
   a.head_bias = a.family == "phi";
   for (std::uint32_t i = 0; i < c.at("layers").get<std::uint32_t>(); ++i) {
     a.layers.push_back({l, 1});
+    if (c.contains("fsdp") && c.at("fsdp").contains("moe")) a.layers.back().layer = titan_layer_of(c, l, i);
     if (a.family == "smollm3") a.layers.back().layer.attention.rotary = i % 2 == 0;
     if ((!a.family.starts_with("gemma") && a.family != "olmo3" && a.family != "gpt_oss") || i % 2 == 0)
       a.layers.back().layer.attention.window = c.at("window");
@@ -173,6 +194,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     if (f.contains("modules")) {
       s.modules = ModelSource::kTorchtitan;
       s.tensor = f.value("tensor", 1u);
+      if (f.contains("moe")) s.expert = f.at("moe").at("ep");
       const bool early = f.value("release", "0.2") == "0.0";
       s.fsdp.separate_ends = !early;
       s.fsdp.keeps_last_layer = s.composite_norms = early;

@@ -337,6 +337,10 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_store
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
   BOOST_TEST(compare("torchtitan-2024").at("llama") >= 24u);
   BOOST_TEST(compare("torchtitan-qwen3").at("qwen3") >= 36u);
+  // Some bytes of the numbers of tokens per expert.
+  const std::map<std::string, std::size_t> experts = compare("torchtitan-experts", 16);
+  BOOST_TEST(experts.at("qwen3_moe") >= 20u);
+  BOOST_TEST(experts.at("deepseek_v3") >= 20u);
 }
 
 // DTensor also allocates rows of numbers for the labels of each rank, which show in cases with few tokens.
@@ -443,11 +447,27 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder : {"fsdp",      "accelerate", "quantized",  "int8",
-                             "factory",   "reentrant",  "liger",      "liger-gemma",
-                             "cut",       "smollm3",    "kindred",    "qwen3-moe",
-                             "trl",       "axolotl",    "torchtitan", "torchtitan-2024",
-                             "torchtune", "litgpt",     "deepspeed",  "deepspeed-offload"})
+  for (const char* folder : {"fsdp",
+                             "accelerate",
+                             "quantized",
+                             "int8",
+                             "factory",
+                             "reentrant",
+                             "liger",
+                             "liger-gemma",
+                             "cut",
+                             "smollm3",
+                             "kindred",
+                             "qwen3-moe",
+                             "trl",
+                             "axolotl",
+                             "torchtitan",
+                             "torchtitan-experts",
+                             "torchtitan-2024",
+                             "torchtune",
+                             "litgpt",
+                             "deepspeed",
+                             "deepspeed-offload"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));
@@ -468,11 +488,32 @@ BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
 // The stored cases have up to four layers, which are not repeated. A third of them is enough here.
 BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
   std::size_t cases = 0;
-  for (const char* folder :
-       {"",       "quantized",   "int8",        "reentrant",  "liger",           "liger-gemma",
-        "cut",    "trl",         "axolotl",     "torchtitan", "torchtitan-2024", "torchtune",
-        "litgpt", "litgpt-full", "litgpt-wide", "fsdp",       "accelerate",      "accelerate-lora",
-        "fsdp1",  "fsdp1-lora",  "deepspeed",   "deepspeed3", "deepspeed3-lora", "deepspeed-offload"})
+  for (const char* folder : {"",
+                             "quantized",
+                             "int8",
+                             "reentrant",
+                             "liger",
+                             "liger-gemma",
+                             "cut",
+                             "trl",
+                             "axolotl",
+                             "torchtitan",
+                             "torchtitan-experts",
+                             "torchtitan-qwen3",
+                             "torchtitan-2024",
+                             "torchtune",
+                             "litgpt",
+                             "litgpt-full",
+                             "litgpt-wide",
+                             "fsdp",
+                             "accelerate",
+                             "accelerate-lora",
+                             "fsdp1",
+                             "fsdp1-lora",
+                             "deepspeed",
+                             "deepspeed3",
+                             "deepspeed3-lora",
+                             "deepspeed-offload"})
     for (const Json& r : test::oracle_records(folder)) {
       model::Architecture a = test::architecture_of(r.at("case"));
       if (r.at("n").get<int>() % 3) continue;
@@ -488,7 +529,8 @@ BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
       const TrainingStep computed = training_step(a, s);
       BOOST_TEST(test::same_steps(copied, computed),
                  folder << " case " << r.at("n") << ": " << r.at("case").dump());
-      BOOST_TEST(copied.repeated, folder << " case " << r.at("n"));
+      // Where the units of experts are gathered early, some layers differ from each other.
+      if (s.expert == 1) BOOST_TEST(copied.repeated, folder << " case " << r.at("n"));
       s.repeats_layers = true;
       BOOST_TEST(CalculatedStep(a, s).peak_bytes() == find_peak(computed.trace).bytes,
                  folder << " case " << r.at("n"));

