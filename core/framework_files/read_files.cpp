@@ -411,7 +411,8 @@ void add_accelerate(std::vector<File>& files) {
   if (std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_accelerate; })) return;
   std::vector<File> more;
   for (const File& f : files) {
-    const bool script = f.kind->read == read_training_script || f.kind->read == read_llama_factory_script;
+    const bool script = f.kind->read == read_training_script || f.kind->read == read_llama_factory_script ||
+                        f.kind->read == read_swift;
     const auto named = std::ranges::find_if(f.entries, [](const Entry& e) {
       return e.key == "config_file" && e.value.kind == Value::Kind::kText;
     });

@@ -382,6 +382,11 @@ void read_accelerate(const Entries& entries, Job& job) {
   else
     apply_rules({base}, entries, job);
   const Given* given = job.find("@distributed");
+  // accelerate wraps the layers, whatever the Trainer does.
+  if (const Given* own = job.find("train.recompute"); type == "FSDP" && own && own->value == "none" &&
+                                                      job.find("@fsdp_recompute") &&
+                                                      !job.is_option("train.recompute"))
+    job.erase("train.recompute");
   // Version 1 is accelerate's default; transformers 5 has 2.
   finish_fsdp(job, type == "FSDP" ? given : nullptr, "1");
   if (type == "DEEPSPEED") {

@@ -157,9 +157,9 @@ constexpr Rule kLauncher[] = {
     {"offload_param_device", Use::kChoice, "plan.offload_weights", "none=|cpu=cpu|nvme=nvme"},
     {"dynamo_backend", Use::kNotModelled, "NO|no", "compiled graphs keep other activations"},
     // Other files, which read_files() reads.
-    {"config_file", Use::kNoEffect},
-    {"deepspeed_config_file", Use::kNoEffect},
-    {"deepspeed_config", Use::kNoEffect},
+    {"config_file", Use::kCustom, "parallel.data", "", [](Job&, const Entry&) {}},
+    {"deepspeed_config_file", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},
+    {"deepspeed_config", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},
 };
 constexpr const char* kLauncherWithoutEffect =
     "artifact_ttl beaker_* budget cluster deepspeed_hostfile deepspeed_multinode_launcher env eval_priority "

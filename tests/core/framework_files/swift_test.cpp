@@ -374,4 +374,26 @@ BOOST_AUTO_TEST_CASE(megatron_of_ms_swift_has_the_arguments_of_megatron_and_own_
     BOOST_TEST(error_of("t.sh", job + options + "\n").find(expected) != std::string::npos, options);
 }
 
+BOOST_AUTO_TEST_CASE(the_configuration_of_accelerate_launch_is_read) {
+  const testing::Folder folder;
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder.path() / name) << text;
+    return (folder.path() / name).string();
+  };
+  write("fsdp.json",
+        R"({"compute_environment": "LOCAL_MACHINE", "distributed_type": "FSDP", "num_processes": 2,
+    "mixed_precision": "bf16", "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": true,
+    "fsdp_activation_checkpointing": true}})");
+  const std::string script =
+      write("train.sh",
+            "accelerate launch --config_file fsdp.json swift/cli/sft.py --model Qwen/Qwen2.5-0.5B "
+            "--tuner_type lora --max_length 64 --gradient_checkpointing false\n");
+  const testing::Settings s = testing::by_key(framework_files::read_files({script}, {}));
+  BOOST_TEST(testing::value(s, "parallel.data") == "2");
+  BOOST_TEST(testing::value(s, "parallel.zero") == "3");
+  BOOST_TEST(testing::value(s, "plan.fsdp_version") == "2");
+  // By accelerate, although the Trainer recomputes nothing.
+  BOOST_TEST(testing::value(s, "train.recompute") == "full");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
