@@ -13,6 +13,8 @@
 #include "core/framework_files/arguments_read.hpp"
 #include "core/framework_files/json_comments.hpp"
 #include "core/framework_files/read_files.hpp"
+#include "core/framework_files/script_programs.hpp"
+#include "core/framework_files/swift_files.hpp"
 #include "core/framework_files/yaml_read.hpp"
 #include "core/runfile/paths.hpp"
 #include "core/runfile/python_script.hpp"
@@ -121,14 +123,6 @@ std::size_t telling_keys(const Kind& k, const Entries& entries) {
   }));
 }
 
-/// Programs with options of their own that --from does not know, by the words that start them.
-constexpr struct {
-  const char *words, *name;
-} kOtherPrograms[] = {{"openrlhf", "OpenRLHF"},
-                      {"verl.trainer", "verl"},
-                      {"xtuner ", "XTuner"},
-                      {"colossalai run", "Colossal-AI"}};
-
 /// Files of other programs, by the beginning of a key, and the framework whose training step is the nearest.
 constexpr struct {
   const char *key, *name, *planned_for;
@@ -137,126 +131,6 @@ constexpr struct {
                    {"policy.megatron_cfg.", "NeMo RL", "megatron"},
                    {"model.model_config.", "nanotron", "pytorch"},
                    {"actor_rollout_ref.", "verl", "transformers"}};
-
-/// Names of configuration files in a script: "accelerate launch --config_file a.yaml PROGRAM b.yaml".
-std::vector<std::string> named_configurations(const std::string& text) {
-  constexpr std::string_view kEnds = " \t\r\n\"'=;\\";
-  std::vector<std::string> out;
-  for (std::size_t at = 0; (at = text.find_first_not_of(kEnds, at)) != text.npos;) {
-    const std::size_t end = std::min(text.find_first_of(kEnds, at), text.size());
-    const std::string word = text.substr(at, end - at);
-    at = end;
-    const std::string extension = fs::path(word).extension().string();
-    if (extension != ".yaml" && extension != ".yml" && extension != ".toml") continue;
-    if (std::ranges::find(out, word) == out.end() && out.size() < 3) out.push_back(word);
-  }
-  return out;
-}
-
-/// True if `words` are words of a command: not in a comment, and not in a path.
-bool names_program(const std::string& text, std::string_view words) {
-  for (std::size_t at = 0; (at = text.find(words, at)) != text.npos; ++at) {
-    const std::size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
-    const bool comment = text.find_first_not_of(" \t", line) == text.find('#', line);
-    const bool begins =
-        at == line || std::string_view(" \t\"'(;&|=`").find(text[at - 1]) != std::string_view::npos;
-    if (begins && !comment) return true;
-  }
-  return false;
-}
-
-/// Throws for a script that starts a program with options of its own, which may have names that others have.
-void check_program(const std::string& path, const std::string& text) {
-  for (const auto& [words, name] : kOtherPrograms)
-    if (names_program(text, words))
-      throw usage_error(fmt::format("this script starts {}, whose options --from does not know", name),
-                        "plan the same job with --model=MODEL --for=transformers and --set KEY=VALUE",
-                        {path, 1, 1});
-}
-
-[[noreturn]] void reject_script(const std::string& path, const std::string& text) {
-  const Where where{path, 1, 1};
-  check_program(path, text);
-  if (const auto files = named_configurations(text); !files.empty())
-    throw usage_error("this script has no options of a training run, but names files that may have them",
-                      escaped(fmt::format("give those: --from {}", fmt::join(files, " ")), 300), where);
-  throw usage_error(
-      "no option of this script is one of a training run that --from knows",
-      "expected those of Megatron-LM (--num-layers, --micro-batch-size), of TrainingArguments "
-      "(--model_name_or_path, --per_device_train_batch_size) or of LLaMA-Factory (--finetuning_type)",
-      where);
-}
-
-/// Commands of ms-swift, whose options have names that others have too. "megatron sft" is one of them with
-/// the trainer of Megatron-LM.
-bool starts_megatron_of_swift(const std::string& text) {
-  return std::ranges::any_of(
-      std::array{"megatron sft", "megatron pt", "megatron rlhf", "swift/cli/_megatron/sft.py",
-                 "swift/cli/_megatron/pt.py", "swift/cli/_megatron/rlhf.py"},
-      [&](const char* words) { return names_program(text, words); });
-}
-
-bool starts_preferences_of_swift(const std::string& text) {
-  return std::ranges::any_of(
-      std::array{"swift rlhf", "swift/cli/rlhf.py", "megatron rlhf", "swift/cli/_megatron/rlhf.py"},
-      [&](const char* words) { return names_program(text, words); });
-}
-
-bool starts_swift(const std::string& text) {
-  return starts_preferences_of_swift(text) ||
-         std::ranges::any_of(std::array{"swift sft", "swift pt", "swift/cli/sft.py", "swift/cli/pt.py"},
-                             [&](const char* words) { return names_program(text, words); });
-}
-
-/// What a script of ms-swift says beside its options: devices as variables of the environment, the names of
-/// its own configurations of DeepSpeed and FSDP, which are no paths, and the command that trains by
-/// preferences.
-void add_swift_entries(const std::string& text, const std::string& path, bool script, Entries& entries) {
-  constexpr std::array kDeepSpeed{"zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"};
-  for (Entry& e : entries) {
-    const bool preset = e.key == "deepspeed" ? std::ranges::find(kDeepSpeed, e.value.text) != kDeepSpeed.end()
-                                             : e.key == "fsdp" && e.value.text == "fsdp2";
-    if (!preset) continue;
-    if (e.spelling.empty()) e.spelling = e.key;
-    e.key = "@" + e.key + "_preset";
-  }
-  if (!script) return;
-  for (Entry& e : read_variables(text, path, {"NPROC_PER_NODE", "NNODES"})) entries.push_back(std::move(e));
-  const bool named = std::ranges::any_of(entries, [](const Entry& e) { return e.key == "rlhf_type"; });
-  if (!named && starts_preferences_of_swift(text)) {
-    const Where where{path, 1, 1};
-    const char* command = starts_megatron_of_swift(text) ? "megatron rlhf" : "swift rlhf";
-    entries.push_back({"@rlhf", where, runfile::text_value("dpo", where), command});
-  }
-}
-
-constexpr const char* kPlanInference =
-    "give the files of a training run; --model=MODEL --set plan.mode=inference plans inference";
-
-/// Throws for YAML of ms-swift with options of a command that trains nothing.
-void check_swift_command(const File& f) {
-  constexpr const char* kOptions[][2] = {{"sampler_engine", "sample"},
-                                         {"sampler_type", "sample"},
-                                         {"num_return_sequences", "sample"},
-                                         {"infer_backend", "infer"}};
-  for (const Entry& e : f.entries)
-    for (const auto& [key, command] : kOptions)
-      if (e.key == key)
-        throw usage_error(fmt::format("{} is an option of `swift {}`, which trains nothing", key, command),
-                          kPlanInference, e.key_where);
-}
-
-/// `megatron rlhf --use_ray`: tables of roles, each with its devices ("gpus"). That of the trainer is the
-/// job.
-void join_swift_roles(Entries& entries) {
-  constexpr std::string_view kTrainer = "train.";
-  if (std::ranges::none_of(entries, [](const Entry& e) { return e.key == "train.gpus"; })) return;
-  for (Entry& e : entries) {
-    if (!e.key.starts_with(kTrainer)) continue;
-    e.spelling = e.key;
-    e.key = e.key == "train.gpus" ? "NPROC_PER_NODE" : e.key.substr(kTrainer.size());
-  }
-}
 
 /// Settings of PyTorch's allocator, in a script or in the table of variables of a YAML file. ROCm has the
 /// same allocator.

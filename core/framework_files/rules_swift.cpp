@@ -87,6 +87,8 @@ constexpr Rule kSwift[] = {
     // Set before the ranks are started.
     {"ENV.NPROC_PER_NODE", Use::kCopy, kPerNode},
     {"ENV.NNODES", Use::kCopy, kNodes},
+    {"@device_map", Use::kNotModelled, "",
+     "each process divides the layers over its devices; planned is the sum of these devices"},
     {"model", Use::kCopy, kModel},
     {"model_id_or_path", Use::kCopy, kModel},
     {"max_length", Use::kCopy, "data.seq_len"},

@@ -396,4 +396,18 @@ BOOST_AUTO_TEST_CASE(the_configuration_of_accelerate_launch_is_read) {
   BOOST_TEST(testing::value(s, "train.recompute") == "full");
 }
 
+BOOST_AUTO_TEST_CASE(several_devices_of_one_process_are_noted) {
+  const auto noted = [](const std::string& variables, const std::string& more = "") {
+    const std::string text =
+        variables + " swift sft --model Qwen/Qwen2.5-0.5B --max_length 64 " + more + "\n";
+    return fate("t.sh", text, "CUDA_VISIBLE_DEVICES", {{"parallel.data", "2"}}).first == KeyUse::kNotModelled;
+  };
+  BOOST_TEST(noted("CUDA_VISIBLE_DEVICES=0,1"));
+  BOOST_TEST(noted("NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1,2,3"));
+  BOOST_TEST(!noted("CUDA_VISIBLE_DEVICES=0"));
+  BOOST_TEST(!noted("NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1"));
+  BOOST_TEST(!noted("CUDA_VISIBLE_DEVICES=$DEVICES"));
+  BOOST_TEST(!noted("CUDA_VISIBLE_DEVICES=0,1", "--deepspeed zero2"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

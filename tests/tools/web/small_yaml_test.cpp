@@ -15,7 +15,8 @@
 #undef YAML
 
 namespace trainhost::framework_files {
-std::vector<runfile::Entry> read_yaml(const std::string& text, const std::string& name);  // by yaml-cpp
+std::vector<runfile::Entry> read_yaml(const std::string& text, const std::string& name,
+                                      std::vector<Where>* repeated);  // by yaml-cpp
 }
 
 using namespace trainhost;
@@ -37,7 +38,7 @@ std::string whole(const runfile::Value& v) {
 std::string shown(decltype(read_yaml) reader, const std::string& text) {
   std::string out;
   try {
-    for (const runfile::Entry& e : reader(text, "f")) {
+    for (const runfile::Entry& e : reader(text, "f", nullptr)) {
       out += fmt::format("{}@{}:{}={}", e.key, e.key_where.line, e.key_where.column, whole(e.value));
       if (e.value.kind != runfile::Value::Kind::kNull)
         out += fmt::format("@{}:{}", e.value.where.line, e.value.where.column);
