@@ -144,7 +144,8 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
       kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
   };
   const auto run_micro_batches = [&](std::uint32_t step) {
-    for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
+    const std::uint32_t micro_batches = s.longest_is_first ? 1 : s.accumulate;
+    for (std::uint32_t i = 1; i <= micro_batches; ++i) {
       tape.begin(kForward, step, i);
       if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
       Tensor loss = model->loss();
@@ -170,6 +171,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
       pipeline->run(step);
     else
       run_micro_batches(step);
+    if (s.longest_is_first && s.accumulate > 1) return;
     tape.begin(kUpdate, step, 0);
     zero3 ? zero3->step() : zero ? zero->step() : optimizer.run();
   };

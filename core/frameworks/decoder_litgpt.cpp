@@ -87,6 +87,7 @@ Tensor LitgptDecoder::loss() {
   narrow.clear();
   // A variable of fit(): the logits of the micro-batch before, [B, S, V] in f32, exist until here.
   logits_ = std::move(logits);
+  drop_graph_of_logits();
   t_.in_loss = true;
   t_.module = "loss";
   // The last token has no target. The slice is a view, which keeps the whole chunk.
@@ -307,7 +308,25 @@ Tensor LitgptDecoder::adapter_product(const Tensor& x, const Tensor& w) {
 
 /// Without an adapter.
 Tensor LitgptDecoder::product(const Linear& w, const Tensor& x) {
-  return s_.nf4 ? bitsandbytes_linear(t_, x, w.nf4) : linear(t_, x, w.weight, w.bias);
+  if (!s_.nf4) return linear(t_, x, w.weight, w.bias);
+  // MatMul4Bit keeps its input as an attribute of the node, which the backward pass does not free as it frees
+  // saved tensors: it exists as long as the graph, which the logits refer to.
+  if (x->needs_grad()) {
+    new_inputs_.resize(layers_.size() + 1);
+    new_inputs_[static_cast<std::size_t>(t_.layer + 1)].push_back(t_.alias(x));
+  }
+  return bitsandbytes_linear(t_, x, w.nf4);
+}
+
+/// Layer by layer, for repeat_layers().
+void LitgptDecoder::drop_graph_of_logits() {
+  const std::int32_t running = t_.layer;
+  for (std::size_t i = 0; i < kept_inputs_.size(); ++i) {
+    t_.layer = static_cast<std::int32_t>(i) - 1;
+    kept_inputs_[i].clear();
+  }
+  t_.layer = running;
+  kept_inputs_ = std::exchange(new_inputs_, {});
 }
 
 Tensor LitgptDecoder::run(const Linear& w, const Tensor& x) {

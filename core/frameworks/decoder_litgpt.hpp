@@ -60,7 +60,12 @@ class LitgptDecoder : public StepModel {
   Linear head_;
   Norm embedding_norm_, final_norm_;
   Tensor embedding_, replaced_, ids_, labels_, cos_, sin_;
+  void drop_graph_of_logits();
+
   std::vector<Tensor> logits_;  // a variable of the training loop
+  // Inputs of NF4 products, per layer, those of the head first: of the graph of logits_, and of the one that
+  // a forward pass builds.
+  std::vector<std::vector<Tensor>> kept_inputs_, new_inputs_;
   std::vector<Layer> layers_;
 };
 

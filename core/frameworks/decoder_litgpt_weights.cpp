@@ -67,7 +67,7 @@ Tensor LitgptDecoder::weight(const Shape& shape, const char* module, bool adapte
 /// LayerNorm; its variable old_embedding keeps the one before. The new weights are made after the others have
 /// been frozen and the optimizer has its parameters: they require a gradient that no zero_grad() frees.
 void LitgptDecoder::add_embedding() {
-  if (!s_.nf4) {
+  if (!s_.nf4 || !s_.stable_embedding) {
     embedding_ = weight({vocab_, hidden_}, "wte");
     return;
   }

@@ -26,12 +26,14 @@ ShardedUnits::Weight FlatFsdp::parameter(std::int32_t index, const Shape& shape,
   index = std::max(index, kRoot);
   if (const auto count = static_cast<std::size_t>(index) + 2; count > units_.size()) units_.resize(count);
   Unit& u = unit(index);
-  assert((u.views.empty() || u.trained == trained) && "a unit is trained or frozen");
+  assert((u.views.empty() || u.trained == trained || policy_.original_parameters) &&
+         "without use_orig_params a unit is trained or frozen");
   u.type = type;
-  u.trained = trained;
-  u.shard_type = trained ? policy_.shards : policy_.frozen.value_or(policy_.shards);
+  u.trained |= trained;
+  u.shard_type = u.trained ? policy_.shards : policy_.frozen.value_or(policy_.shards);
   u.layer = t_.layer;
   View v;
+  v.trained = trained;
   // use_orig_params aligns each parameter of the gathered tensor to 16 bytes.
   constexpr std::uint64_t kAlignment = 16;
   const std::uint64_t multiple = kAlignment / bytes_of(type);
@@ -64,7 +66,8 @@ std::vector<Tensor> FlatFsdp::start() {
       for (const View& v : u.views) {
         begin += v.padding;
         const std::uint64_t end = std::min(begin + v.tensor->shape.count(), u.part);
-        if (begin < end) u.updated.push_back(t_.alias(u.shard, {static_cast<std::int64_t>(end - begin)}));
+        if (v.trained && begin < end)
+          u.updated.push_back(t_.alias(u.shard, {static_cast<std::int64_t>(end - begin)}));
         begin += v.tensor->shape.count();
       }
     } else {
@@ -186,7 +189,7 @@ void FlatFsdp::before_forward(std::int32_t index) {
       u.awaits_forward = true;
       // _reset_flat_param_grad_info_if_needed(): with use_orig_params the gradient that zero_grad() has taken
       // from the parameters stays until here.
-      if (u.trained && !u.updated.front()->grad) u.reduced.reset();
+      if (u.trained && (u.updated.empty() || !u.updated.front()->grad)) u.reduced.reset();
     }
   }
   Unit& u = unit(index);

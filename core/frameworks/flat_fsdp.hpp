@@ -20,6 +20,10 @@ namespace trainhost::frameworks {
 /// gradient of its input is known. A recomputation in the backward pass gathers and frees units in a layer
 /// again.
 ///
+/// With use_orig_params a unit may have trained and frozen weights. All of them are views of a tensor that
+/// requires a gradient, so autograd computes the gradients of frozen weights too, and they are reduced; only
+/// parts of trained weights reach the optimizer.
+///
 /// The units of one model. Weights that parameter() returns are views, without memory until their unit is
 /// gathered.
 class FlatFsdp : public ShardedUnits {
@@ -41,19 +45,21 @@ class FlatFsdp : public ShardedUnits {
   struct View {
     Tensor tensor;
     std::uint64_t padding = 0;  // elements before it
+    bool trained = false;
   };
   struct Unit {
     std::vector<View> views;
     Element type = Element::kF32;        // of the gathered weights
     Element shard_type = Element::kF32;  // of the shard
-    bool trained = false;                // all weights of a unit are, or none is
+    bool trained = false;                // any of its weights is
     std::int32_t layer = -1;
     std::uint64_t elements = 0;        // with padding
     std::uint64_t padding_behind = 0;  // elements of padding at the end
     std::uint64_t part = 0;            // elements of a rank
     Tensor flat, shard;
-    Tensor reduced;               // gradient of the shard
-    std::vector<Tensor> updated;  // the optimizer's parameters: parts of the shard, or the shard
+    Tensor reduced;  // gradient of the shard
+    // The optimizer's parameters: parts of the shard, or the shard. None if this rank has none.
+    std::vector<Tensor> updated;
     bool is_gathered = false;
     bool has_views = false;        // of the next forward pass, or the one that runs
     bool shows_gathered = false;   // weights are views of the gathered tensor, not parts of the shard

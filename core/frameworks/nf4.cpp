@@ -37,6 +37,12 @@ Tensor dequantized(Tape& t, const Shape& shape, Element type, bool compiled) {
   return t.make(shape, type, "dequantized weight");
 }
 
+/// Fabric quantizes weights that it has cast to f16, so the kernel of bitsandbytes dequantizes to f16.
+Tensor dequantized_by_fabric(Tape& t, const Shape& shape, Element type) {
+  const Tensor half = t.make(shape, Element::kF16, "dequantized weight");
+  return type == Element::kF16 ? half : t.make(shape, type, "dequantized weight, cast");
+}
+
 }  // namespace
 
 Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* module) {
@@ -102,7 +108,7 @@ Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const c
 }
 
 Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w) {
-  const Tensor weight = dequantized(t, w.shape, w.type, true);
+  const Tensor weight = dequantized_by_fabric(t, w.shape, w.type);
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = w.shape[0];
   // ctx.tensors = (A, B): version 0.42 saves the input although only the gradient of a trained weight needs
@@ -110,7 +116,7 @@ Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w) {
   const std::array saved{x, w.parts.front()};
   return t.apply({"output", std::span(&x, 1), saved, false,
                   [w_shape = w.shape, type = w.type](BackwardCall& c) {
-                    const Tensor again = dequantized(c.tape, w_shape, type, true);
+                    const Tensor again = dequantized_by_fabric(c.tape, w_shape, type);
                     c.results[0] = c.tape.make(c.saved[0]->shape.made_contiguous(), c.grads[0]->type,
                                                "gradient of the input");
                   }},

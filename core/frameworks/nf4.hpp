@@ -28,8 +28,9 @@ Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const c
 /// Of such a parameter, whose elements have another type than bytes (bnb_4bit_quant_storage).
 Shape packed_shape(const Shape& shape, Element storage);
 
-/// MatMul4Bit of bitsandbytes 0.42: one kernel dequantizes the weight in each pass; autograd keeps the input,
-/// although its gradient does not need it.
+/// MatMul4Bit of bitsandbytes 0.42 with a weight that Fabric has quantized: in each pass one kernel
+/// dequantizes it to f16, and another casts it; autograd keeps the input, although its gradient does not need
+/// it.
 Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w);
 
 /// Linear4bit of bitsandbytes 0.50: computes in the type of `w` and returns the type of `x`. Nothing is

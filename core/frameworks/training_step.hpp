@@ -160,9 +160,11 @@ struct StepSettings {
   bool frozen = false;    // nothing is trained: the reference model
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
   DdpPolicy ddp;
-  FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights
-  ZeroPolicy zero;             // DeepSpeed; `weights` is then the type of the model
-  std::uint32_t steps = 2;     // the first allocates the optimizer state; all others are like the second
+  FsdpPolicy fsdp;          // `weights` is then the type of the gathered weights
+  ZeroPolicy zero;          // DeepSpeed; `weights` is then the type of the model
+  std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
+  // The first micro-batch is the longest by far: what follows it is left out, as is the rest of its step.
+  bool longest_is_first = false;
   bool copies_step = true;     // the second step is a copy of the events of the first where both are the same
   bool repeats_layers = true;  // the events of equal layers are copies where each layer has the same
   // torchtune, and nf4 also litgpt and transformers.
@@ -170,6 +172,7 @@ struct StepSettings {
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
   bool nf4 = false;  // frozen linear layers are in NF4: in torchtune of torchao, else of bitsandbytes
   bool double_quantized = false;  // the scales of bitsandbytes' NF4 have 8 bits
+  bool stable_embedding = true;   // litgpt with nf4 replaces the embedding by one of bitsandbytes
   bool int8 = false;              // frozen linear layers are in 8 bits of bitsandbytes (LLM.int8())
   /// Columns of each input of these with values of 6.0 or more: this share, rounded up, or this number.
   double outlier_share = 0;

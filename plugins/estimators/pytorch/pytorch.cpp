@@ -282,17 +282,20 @@ pytorch::Options options_of(const th_host* host) {
     o.version = version_of(given);
   else if (tune)
     o.torch_of_2024 = given.choice("framework_version", {"0.4"}).has_value();
-  else if (framework == "llama-factory")
+  else if (framework == "litgpt") {
+    if (const auto index = given.choice("framework_version", {"2023", "0.4", "0.5"}))
+      o.litgpt_release = pytorch::LitgptRelease(*index);
+  } else if (framework == "llama-factory")
     o.trainer_loss = given.choice("framework_version", {"v1"}).has_value();
   else if (framework == "transformers") {
     if (const auto version = given.text("framework_version"))
       o.release_name = *version, o.release = release_of(*version);
   } else if (const auto version = given.text("framework_version"))
-    throw abi::StatusError(
-        TH_E_ARG,
-        "plan.framework_version = \"" + *version + "\": one release of " + framework +
-            " is described, and several of llama-factory, torchtitan, torchtune and transformers only",
-        "leave it out");
+    throw abi::StatusError(TH_E_ARG,
+                           "plan.framework_version = \"" + *version + "\": one release of " + framework +
+                               " is described, and several of litgpt, llama-factory, torchtitan, torchtune "
+                               "and transformers only",
+                           "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   // optim = "adamw_torch" was the default of TrainingArguments before 4.54.
   if (o.release >= frameworks::TransformersRelease::k449) o.loop = OptimizerLoop::kForeach;

@@ -412,7 +412,11 @@ std::string described_software(const Replay& r, const Options& options) {
   if (options.framework == Framework::kTorchtune)
     software = options.torch_of_2024 ? "torchtune of April 2026, optimizer step of torch 2.5"
                                      : "torchtune of April 2026, torch 2.15";
-  if (options.framework == Framework::kLitgpt) software = "litgpt of June 2026, torch 2.15";
+  if (options.framework == Framework::kLitgpt) {
+    constexpr const char* kReleases[] = {"lit-gpt of October 2023, torch 2.15", "litgpt 0.4, torch 2.15",
+                                         "litgpt 0.5, torch 2.15", "litgpt of June 2026, torch 2.15"};
+    software = kReleases[static_cast<std::size_t>(options.litgpt_release)];
+  }
   if (options.framework == Framework::kMegatron)
     return "a step (Megatron Core 0.14, Transformer Engine 2.11, torch 2.10)";
   if (options.framework == Framework::kDeepSpeed) software = "transformers 5.23, DeepSpeed 0.19, torch 2.15";

@@ -441,7 +441,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   if (o.framework == Framework::kLitgpt) {
     set_recompute(r, o, s);
     set_optimizer(r, o, s);
-    set_litgpt(a, r, s, notes);
+    set_litgpt(a, r, o, s, notes);
     keep_middle_micro_batch(r, s);
     return s;
   }

@@ -32,6 +32,9 @@ inline constexpr std::uint32_t kAmdDevice = 0;
 /// As of December 2024, of June 2025, and from October 2025 on; k020: the release 0.2.0, where it differs.
 enum class TorchtitanVersion : std::uint8_t { k00, k01, k02, k020 };
 
+/// lit-gpt until February 2024, up to 0.4.13 (October 2024), up to 0.5.10 (August 2025), and as of June 2026.
+enum class LitgptRelease : std::uint8_t { k2023, k04, k05, kNewest };
+
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
   Framework framework = Framework::kPlain;
@@ -52,6 +55,7 @@ struct Options {
   bool compiles_loss = false;  // of torchtitan
   bool float8_gather = true;   // of torchtitan
   TorchtitanVersion version = TorchtitanVersion::k02;
+  LitgptRelease litgpt_release = LitgptRelease::kNewest;
   std::optional<bool> reentrant;  // checkpoints of recomputed layers; else the framework's default
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
@@ -118,7 +122,7 @@ void set_torchtune(const model::Architecture& architecture, const RunSpec& run, 
                    frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// LoRA and full training of litgpt. Throws usage_error.
-void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
+void set_litgpt(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// Types of QLoRA and LLM.int8() of transformers. Throws usage_error.

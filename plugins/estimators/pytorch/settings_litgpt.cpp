@@ -64,9 +64,10 @@ void set_types(Precision precision, frameworks::StepSettings& s, std::vector<std
                   logits);
 }
 
-/// On several devices finetune_lora shards with fully_shard and finetune_full with FSDPStrategy of Fabric;
-/// both recompute every layer, without a choice.
-void choose_devices(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+/// On several devices finetune_lora shards with fully_shard, before August 2025 with FSDPStrategy of Fabric,
+/// as finetune_full does; both recompute every layer, without a choice.
+void choose_devices(const RunSpec& r, LitgptRelease release, frameworks::StepSettings& s,
+                    std::vector<std::string>& notes) {
   if (r.parallel.data == 1) {
     if (s.checkpoint) reject("recomputation in litgpt", "on one device litgpt keeps all activations");
     return;
@@ -85,7 +86,7 @@ void choose_devices(const RunSpec& r, frameworks::StepSettings& s, std::vector<s
   f.shards = s.weights;
   f.reduce_every_micro_batch = false;
   const std::string ranks = std::to_string(f.ranks) + " ranks; every layer and the model are units";
-  if (s.lora_rank) {
+  if (s.lora_rank && release == LitgptRelease::kNewest) {
     f.reduce = s.weights;
     notes.push_back("FSDP2: " + ranks +
                     (s.weights == frameworks::Element::kBF16 ? ", in bf16." : ", in f32."));
@@ -99,19 +100,32 @@ void choose_devices(const RunSpec& r, frameworks::StepSettings& s, std::vector<s
   f.reduce = s.weights;
   notes.push_back("FSDP1: " + ranks + " of flat parameters. Gradients are reduced in the last micro-batch" +
                   (f.is_mixed() ? ", in bf16; shards are f32." : "."));
+  if (s.lora_rank)
+    notes.push_back(
+        "A layer has one flat parameter of frozen and trained weights (litgpt before August 2025), so the "
+        "gradients of frozen weights are computed too: without reduction each rank keeps those of all "
+        "layers.");
   notes.push_back(
       "Memory of flat parameters that other streams still use after its last use is not counted.");
 }
 
 }  // namespace
 
-void set_litgpt(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+void set_litgpt(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                 std::vector<std::string>& notes) {
   if (!frameworks::has_builder(a.family, frameworks::ModelSource::kLitgpt) ||
       !std::ranges::all_of(a.layers, is_described))
     reject("this model in litgpt", "of its models Llama, Mistral, Qwen2, Qwen3, Phi and Pythia are replayed");
   s.nf4 = r.mode == RunMode::kQlora && r.memory.frozen == DType::kNF4;
   s.double_quantized = r.memory.double_quantized;
+  s.stable_embedding = o.litgpt_release >= LitgptRelease::k05;
+  // With sharded weights later micro-batches exist beside the gradients of all weights.
+  if (o.litgpt_release == LitgptRelease::k2023 && r.parallel.data == 1) {
+    s.longest_is_first = true, s.steps = 1;
+    notes.push_back(
+        "The finetune commands of lit-gpt until February 2024 begin with the longest example; shorter "
+        "micro-batches that follow it are not counted.");
+  }
   if (r.mode == RunMode::kQlora && !s.nf4)
     reject("this base of litgpt", "of quantized bases nf4 is replayed");
   set_types(precision_of(r, s), s, notes);
@@ -120,14 +134,14 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, frameworks::Step
   if (s.lora_rank && mlp && mlp != kMlp)
     reject("these lora.targets in litgpt", "lora_mlp adapts all matrices of the MLP",
            "name gate_proj, up_proj and down_proj, or none of them");
-  choose_devices(r, s, notes);
+  choose_devices(r, o.litgpt_release, s, notes);
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\"", "litgpt calls scaled_dot_product_attention");
   s.modules = frameworks::ModelSource::kLitgpt;
   if (s.lora_dropout > 0)
     notes.push_back("The inputs of the adapters pass a dropout (lora.dropout), whose masks are kept.");
   if (a.tied) notes.push_back("litgpt does not tie the head to the embedding: both are counted.");
-  if (s.nf4)
+  if (s.nf4 && s.stable_embedding)
     notes.push_back(
         "The embedding is counted three times: litgpt keeps the one that it replaces, and the gradient of "
         "the "

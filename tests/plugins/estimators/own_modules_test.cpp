@@ -104,6 +104,12 @@ BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
   RunSpec sharded = r;
   sharded.parallel.data = 8, sharded.parallel.zero = 3, sharded.recompute = Recompute::kFull;
   BOOST_TEST(has_note(estimate_litgpt(sharded, llama_8b()), "FSDP2: 8 ranks"));
+  // Before August 2025 a layer had one flat parameter.
+  const MemoryReport flat =
+      estimate(sharded, {{"framework", "litgpt"}, {"cross_entropy", "plain"}, {"framework_version", "0.5"}},
+               llama_8b());
+  BOOST_TEST(has_note(flat, "FSDP1: 8 ranks"));
+  BOOST_TEST(has_note(flat, "one flat parameter of frozen and trained weights"));
   const auto refused = [&](const std::string& what, const auto& set, const ModelSpec& m) {
     RunSpec run = r;
     set(run);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <span>
 
 #include "core/frameworks/evaluate.hpp"
 #include "core/model/presets.hpp"
@@ -158,54 +159,87 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_is_close_to_its_published_runs) {
   BOOST_TEST(sum / static_cast<double>(std::size(kRuns)) < 3);
 }
 
-BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_is_close_to_its_published_runs) {
-  // The longest example of Alpaca has `tokens` tokens in the model's tokenizer. It is in the first
-  // micro-batch.
-  struct LoraRun {
-    const char* model;
-    std::uint32_t tokens, micro_batch;
-    double measured_gb, replay_gb;
-    bool nf4 = false;
-  };
-  constexpr LoraRun kLoraRuns[] = {{"phi-1.5", 1044, 1, 4.82, 4.81},
-                                   {"phi-1.5", 1044, 4, 10.68, 10.67},
-                                   {"stablelm-base-alpha-3b", 1034, 1, 9.69, 9.70},
-                                   {"stablelm-base-alpha-3b", 1034, 4, 16.92, 16.90},
-                                   {"llama-2-7b", 1304, 1, 21.30, 21.25},
-                                   {"llama-2-7b", 1304, 2, 29.07, 28.99},
-                                   {"llama-2-13b", 1304, 1, 38.12, 37.98},
-                                   {"llama-2-7b", 1304, 1, 13.84, 13.84, true},
-                                   {"llama-2-13b", 1304, 1, 22.55, 22.55, true}};
+// The longest example of Alpaca has `tokens` tokens in the model's tokenizer. It is in the first micro-batch.
+struct LitgptRun {
+  const char* model;
+  std::uint32_t tokens, micro_batch;
+  double measured_gb, replay_gb;
+  bool nf4 = false, double_quantized = false;
+  std::uint32_t devices = 1;
+};
+
+void compare(std::span<const LitgptRun> runs, double most, double mean) {
   double sum = 0;
-  for (const LoraRun& run : kLoraRuns) {
+  for (const LitgptRun& run : runs) {
     RunSpec r;
     r.micro_batch = run.micro_batch, r.seq_len = run.tokens;
     r.weight = r.compute = DType::kBF16;
     adapters(r, run.nf4, 8, kLoraQv);
-    r.memory.double_quantized = run.nf4;
+    r.memory.double_quantized = run.double_quantized;
+    if (run.devices > 1) {
+      r.parallel.data = run.devices, r.parallel.zero = 3, r.recompute = Recompute::kFull;
+      r.accumulate = 128 / run.micro_batch;
+    }
     pytorch::Options o;
     o.framework = pytorch::Framework::kLitgpt;
+    o.litgpt_release = pytorch::LitgptRelease::k2023;
     std::vector<std::string> notes;
     const model::Architecture a = litgpt_architecture(run.model);
     frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
     s.machine.cublas_workspace = 8'519'680;
-    s.steps = 1;
     const frameworks::Trace trace = frameworks::training_step(a, s).trace;
     const double gb = static_cast<double>(frameworks::find_peak(trace).bytes) / 1e9;
     const double error = 100 * (gb / run.measured_gb - 1);
-    std::printf("litgpt %-22s %u x %u %6.2f GB measured, %6.2f GB by the replay, %+5.1f %%\n", run.model,
-                run.micro_batch, run.tokens, run.measured_gb, gb, error);
+    std::printf("litgpt %-22s %u devices, %u x %u %6.2f GB measured, %6.2f GB by the replay, %+5.1f %%\n",
+                run.model, run.devices, run.micro_batch, run.tokens, run.measured_gb, gb, error);
     sum += std::abs(error);
     BOOST_TEST_CONTEXT(run.model << ' ' << run.micro_batch) {
       BOOST_TEST(std::abs(gb - run.replay_gb) < 0.006, gb);
-      BOOST_TEST(std::abs(error) < 0.5, error);
+      BOOST_TEST(std::abs(error) < most, error);
       std::uint64_t bound = 0;
       for (const MemoryEntry& e : pytorch::report(a, r, o).entries)
         if (e.component != Component::kRuntime) bound += e.at_peak() + (e.hi - e.bytes);
       BOOST_TEST(static_cast<double>(bound) / 1e9 >= run.measured_gb);
     }
   }
-  BOOST_TEST(sum / static_cast<double>(std::size(kLoraRuns)) < 0.3);
+  BOOST_TEST(sum / static_cast<double>(runs.size()) < mean);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_is_close_to_its_published_runs) {
+  constexpr LitgptRun kOneDevice[] = {{"phi-1.5", 1044, 1, 4.82, 4.81},
+                                      {"phi-1.5", 1044, 2, 6.76, 6.76},
+                                      {"phi-1.5", 1044, 4, 10.68, 10.67},
+                                      {"phi-1.5", 1044, 1, 3.78, 3.78, true},
+                                      {"phi-1.5", 1044, 1, 3.72, 3.72, true, true},
+                                      {"stablelm-base-alpha-3b", 1034, 1, 9.69, 9.70},
+                                      {"stablelm-base-alpha-3b", 1034, 2, 12.10, 12.10},
+                                      {"stablelm-base-alpha-3b", 1034, 4, 16.92, 16.90},
+                                      {"stablelm-base-alpha-3b", 1034, 1, 6.35, 6.35, true},
+                                      {"stablelm-base-alpha-3b", 1034, 1, 6.19, 6.19, true, true},
+                                      {"llama-2-7b", 1304, 1, 21.30, 21.25},
+                                      {"llama-2-7b", 1304, 2, 29.07, 28.99},
+                                      {"llama-2-7b", 1304, 1, 14.14, 14.10, true},
+                                      {"llama-2-7b", 1304, 1, 13.84, 13.79, true, true},
+                                      {"llama-2-13b", 1304, 1, 38.12, 37.98},
+                                      {"llama-2-13b", 1304, 1, 23.14, 23.09, true},
+                                      {"llama-2-13b", 1304, 1, 22.55, 22.49, true, true}};
+  compare(kOneDevice, 0.5, 0.2);
+}
+
+// FSDP1 whose flat parameters hold frozen and trained weights, and 32 to 128 micro-batches that add to the
+// gradients of all of them. Planned with micro-batches of the length of the longest; most were shorter.
+BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_on_several_devices_is_not_below_its_published_runs) {
+  constexpr LitgptRun kDevices[] = {{"phi-1.5", 1044, 1, 4.86, 5.00, false, false, 2},
+                                    {"phi-1.5", 1044, 2, 5.05, 5.57, false, false, 2},
+                                    {"phi-1.5", 1044, 4, 5.88, 6.85, false, false, 2},
+                                    {"stablelm-base-alpha-3b", 1034, 1, 12.75, 12.90, false, false, 2},
+                                    {"stablelm-base-alpha-3b", 1034, 2, 12.94, 13.25, false, false, 2},
+                                    {"stablelm-base-alpha-3b", 1034, 4, 13.45, 14.13, false, false, 2},
+                                    {"llama-2-7b", 1304, 1, 22.18, 22.39, false, false, 2},
+                                    {"llama-2-7b", 1304, 2, 22.47, 22.99, false, false, 2},
+                                    {"llama-2-7b", 1304, 4, 23.39, 24.81, false, false, 2},
+                                    {"llama-2-13b", 1304, 1, 35.57, 35.84, false, false, 4}};
+  compare(kDevices, 17, 5);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

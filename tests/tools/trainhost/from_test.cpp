@@ -100,17 +100,25 @@ BOOST_AUTO_TEST_CASE(the_published_memory_of_examples_of_litgpt_is_planned) {
     const char* model;
     int sequences;
     double published;
+    const char* quantize = "";
   };
+  const char* const kNf4 = "quantize: bnb.nf4\n";
   for (const Row& row :
        {Row{"meta-llama/Llama-2-7b-hf", 2, 19.77}, Row{"meta-llama/Meta-Llama-3-8B", 1, 19.73},
         Row{"mistralai/Mistral-7B-v0.1", 2, 20.66}, Row{"meta-llama/Llama-3.2-1B", 1, 4.49},
-        Row{"meta-llama/Llama-3.2-3B", 1, 9.67}, Row{"stabilityai/stablelm-base-alpha-3b", 1, 8.58}}) {
+        Row{"meta-llama/Llama-3.2-3B", 1, 9.67}, Row{"stabilityai/stablelm-base-alpha-3b", 1, 8.58},
+        Row{"meta-llama/Llama-2-7b-hf", 2, 13.68, kNf4}, Row{"meta-llama/Meta-Llama-3-8B", 2, 17.41, kNf4},
+        Row{"mistralai/Mistral-7B-v0.1", 2, 14.29, kNf4}, Row{"meta-llama/Llama-3.2-1B", 2, 5.53, kNf4},
+        Row{"meta-llama/Llama-3.2-3B", 2, 10.30, kNf4},
+        Row{"stabilityai/stablelm-base-alpha-3b", 1, 5.24, kNf4}}) {
     std::ofstream(job.folder.path() / "lora.yaml")
         << "checkpoint_dir: checkpoints/" << row.model
         << "\nprecision: bf16-true\ndevices: 1\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\n"
            "lora_query: true\nlora_value: true\ntrain:\n  global_batch_size: 8\n  micro_batch_size: "
-        << row.sequences << "\n  max_seq_length: 512\n";
-    const Outcome r = job.run({"plan", "--from", "lora.yaml", "--device=a10g", "--json"});
+        << row.sequences << "\n  max_seq_length: 512\n"
+        << row.quantize;
+    const Outcome r = job.run(
+        {"plan", "--from", "lora.yaml", "--device=a10g", "--set", "plan.framework_version=0.4", "--json"});
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     const auto estimate = nlohmann::json::parse(r.out)["estimates"][0];
     double bytes = estimate["total_bytes"];
