@@ -20,12 +20,42 @@
 namespace trainhost::frameworks {
 namespace {
 
+/// Several pipeline stages of one rank, which Pipeline runs. Each has FSDP units of its own.
+class StagesOfRank : public StepModel {
+ public:
+  StagesOfRank(Tape& tape, const model::Architecture& a, const StepSettings& given) {
+    for (std::uint32_t n = 0; n < given.stage.per_rank; ++n) {
+      settings_.push_back(std::make_unique<StepSettings>(given));
+      settings_.back()->stage = given.stage.of_rank(n);
+      stages_.push_back(std::make_unique<TorchtitanDecoder>(tape, a, *settings_.back()));
+      const std::vector<Tensor>& trained = stages_.back()->trained();
+      trained_.insert(trained_.end(), trained.begin(), trained.end());
+    }
+  }
+  Tensor loss() override { return {}; }
+  std::vector<StageModel*> stages() const {
+    std::vector<StageModel*> out;
+    for (const auto& s : stages_) out.push_back(s.get());
+    return out;
+  }
+
+ private:
+  std::vector<std::unique_ptr<StepSettings>> settings_;  // the stages refer to them
+  std::vector<std::unique_ptr<TorchtitanDecoder>> stages_;
+};
+
 /// pipeline: filled where the model is one stage of several.
 std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, const StepSettings& s,
                                       std::optional<Pipeline>& pipeline) {
   if (s.modules == ModelSource::kTorchtitan) {
+    if (s.stage.per_rank > 1) {
+      auto stages = std::make_unique<StagesOfRank>(tape, a, s);
+      pipeline.emplace(tape, stages->stages(), s.stage, s.accumulate);
+      return stages;
+    }
     auto model = std::make_unique<TorchtitanDecoder>(tape, a, s);
-    if (s.stage.stages > 1) pipeline.emplace(tape, *model, s.stage, s.accumulate);
+    if (s.stage.stages > 1)
+      pipeline.emplace(tape, std::vector<StageModel*>{model.get()}, s.stage, s.accumulate);
     return model;
   }
   if (s.modules == ModelSource::kLitgpt) return std::make_unique<LitgptDecoder>(tape, a, s);
@@ -192,12 +222,17 @@ void run_steps(const model::Architecture& architecture, const StepSettings& s, c
 }
 
 std::uint32_t layers_of(const model::Architecture& a, const StepSettings& s) {
-  const auto [begin, end] = layers_of_stage(a.layer_count(), s.stage);
-  return end - begin;
+  std::uint32_t most = 0;
+  for (std::uint32_t n = 0; n < s.stage.per_rank; ++n) {
+    const auto [begin, end] = layers_of_stage(a.layer_count(), s.stage.of_rank(n));
+    most = std::max(most, end - begin);
+  }
+  return most;
 }
 
 std::optional<LayerUnits> repeated_units(const model::Architecture& a, const StepSettings& s) {
-  if (s.steps != 2 || !s.copies_step || !s.repeats_layers || s.tunes_with_clones) return std::nullopt;
+  if (s.steps != 2 || !s.copies_step || !s.repeats_layers || s.tunes_with_clones || s.stage.per_rank > 1)
+    return std::nullopt;
   const LayerUnits units{period_of(a), layers_of(a, s)};
   // A pipeline stage may begin in the middle of a unit.
   if (units.period == 0 || (units.period > 1 && s.stage.stages > 1)) return std::nullopt;

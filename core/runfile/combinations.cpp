@@ -287,6 +287,8 @@ void validate_against_layers(const Settings& s, std::uint64_t layers, const std:
   if (stages_per_rank == 1 || layers % (stages_per_rank * ranks) == 0 || open.count("parallel.interleave") ||
       open.count("parallel.pipeline"))
     return;
+  // Its stages may have different numbers of layers.
+  if (s.given("plan.framework") && s.text("plan.framework") == "torchtitan") return;
   const std::string hint =
       layers % ranks
           ? fmt::format("set parallel.interleave = 1: {} cannot be divided among {}", plural(layers, "layer"),

@@ -479,7 +479,7 @@ ReplayPointer largest_rank(ReplayPointer largest, const Options& options, const 
 /// micro-batches in flight than the second, and not more layers.
 ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
                             const RunSpec& run, std::vector<std::string>& notes) {
-  const std::uint32_t stages = s.stage.stages;
+  const std::uint32_t stages = s.stage.ranks();
   const std::uint64_t limit = limit_of(options, run);
   ReplayPointer largest = replay(a, s, options.allocator, limit), allocates_most = largest;
   if (stages == 1) return largest;
@@ -495,17 +495,22 @@ ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettin
     notes.push_back("Stage " + std::to_string(allocates_most->settings.stage.index + 1) +
                     " allocates more, " + format_bytes(allocates_most->peak_bytes) + ", and reserves less.");
   const auto& stage = largest->settings.stage;
-  const auto [begin, end] = frameworks::layers_of_stage(a.layer_count(), stage);
-  const std::uint32_t virtual_stages = largest->settings.megatron.virtual_stages;
+  std::uint32_t begin = 0, end = 0;
+  for (std::uint32_t n = 0; n < stage.per_rank; ++n) {
+    const auto [first, last] = frameworks::layers_of_stage(a.layer_count(), stage.of_rank(n));
+    if (stage.per_rank == 1) begin = first;
+    end += last - (stage.per_rank == 1 ? 0 : first);
+  }
+  const std::uint32_t virtual_stages = std::max(largest->settings.megatron.virtual_stages, stage.per_rank);
   notes.push_back(
       "Stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stages) +
       " needs the most. It has " +
       (virtual_stages > 1
            ? std::to_string(end - begin) + " layers in " + std::to_string(virtual_stages) + " virtual stages"
            : "the layers " + std::to_string(begin) + " to " + std::to_string(end - 1)) +
-      (stage.first()  ? " and the embedding"
-       : stage.last() ? ", the last norm and the head"
-                      : "") +
+      (stage.first()                              ? " and the embedding"
+       : stage.of_rank(stage.per_rank - 1).last() ? ", the last norm and the head"
+                                                  : "") +
       "; tensors are named with layers counted within the stage.");
   return largest;
 }

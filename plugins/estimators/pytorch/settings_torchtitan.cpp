@@ -45,12 +45,10 @@ void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::Ste
              "there is nothing to divide", "leave it out");
     return;
   }
-  for (const auto& [n, key] : {std::pair{r.parallel.tensor, "tensor"},
-                               {r.parallel.context, "context"},
-                               {r.parallel.pipeline, "pipeline"}})
+  for (const auto& [n, key] : {std::pair{r.parallel.tensor, "tensor"}, {r.parallel.context, "context"}})
     if (n > 1)
       reject("parallel." + std::string(key) + " = " + std::to_string(n) + " of a model with experts",
-             "of these FSDP2 and expert parallelism are replayed");
+             "with experts, FSDP2, expert and pipeline parallelism are replayed");
   if (s.float8_layers)
     reject("train.precision = \"fp8\" of a model with experts",
            "products of experts in 8 bits are not replayed");
@@ -138,22 +136,30 @@ void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, fram
   s.tensor = ranks;
 }
 
-/// 1F1B; the estimator asks for each stage in turn.
+/// 1F1B, or the interleaved one; the estimator asks for each stage in turn.
 void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options& o,
                   frameworks::StepSettings& s, std::vector<std::string>& notes) {
   const std::uint32_t stages = r.parallel.pipeline;
   if (stages < 2) return;
-  if (r.parallel.virtual_stages > 1)
-    reject("parallel.interleave = " + std::to_string(r.parallel.virtual_stages),
-           "of the pipeline schedules only 1F1B is replayed");
+  const std::uint32_t per_rank = r.parallel.virtual_stages;
   // Every micro-batch of a pipeline is replayed, because the number in flight changes: a bound on the time.
   constexpr std::uint32_t kMostMicroBatches = 1024;
   if (r.accumulate > kMostMicroBatches)
     reject("train.grad_accum = " + std::to_string(r.accumulate) + " with parallel.pipeline",
            "at most 1,024 micro-batches of a pipeline are replayed");
-  s.stage.stages = stages;
+  s.stage.stages = stages * per_rank;
+  s.stage.per_rank = per_rank;
   s.stage.ends_count = o.version != TorchtitanVersion::k00;
-  if (a.layer_count() + (s.stage.ends_count ? 2 : 0) < 2 * stages)
+  if (per_rank > 1) {
+    if (a.layer_count() + (s.stage.ends_count ? 2 : 0) < s.stage.stages)
+      reject("parallel.interleave = " + std::to_string(per_rank) + " with " +
+                 std::to_string(a.layer_count()) + " layers",
+             "each of the " + std::to_string(s.stage.stages) + " stages has a layer at least");
+    const std::uint32_t rounds = frameworks::rounds_of_schedule(s.stage, r.accumulate);
+    if (r.accumulate % rounds)
+      reject("train.grad_accum = " + std::to_string(r.accumulate) + " with parallel.interleave",
+             "torch divides the micro-batches into " + std::to_string(rounds) + " equal rounds");
+  } else if (a.layer_count() + (s.stage.ends_count ? 2 : 0) < 2 * stages)
     reject("parallel.pipeline = " + std::to_string(stages) + " with " + std::to_string(a.layer_count()) +
                " layers",
            "each stage has two layers at least, of which embedding and head may be one");
@@ -166,7 +172,10 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
                     : o.version == TorchtitanVersion::k01 ? frameworks::StageBuffers::kOutputsOfLastStage
                                                           : frameworks::StageBuffers::kUntilSent;
   notes.push_back(
-      "Pipeline: 1F1B with " + std::to_string(r.accumulate) +
+      std::string("Pipeline: ") +
+      (per_rank > 1 ? "interleaved 1F1B, " + std::to_string(per_rank) + " stages per rank, with "
+                    : "1F1B with ") +
+      std::to_string(r.accumulate) +
       " micro-batches per step; the weights of a stage stay gathered, and its gradients are summed in f32 "
       "and reduced at the end.");
 }

@@ -291,6 +291,46 @@ BOOST_AUTO_TEST_CASE(versions_of_torch_keep_other_buffers_of_a_stage) {
     BOOST_TEST((bytes_named(trace(2, b), "logits of all micro-batches") == 0) == (b == kUntilSent));
 }
 
+// As ScheduleInterleaved1F1B of torch 2.15 orders them.
+BOOST_AUTO_TEST_CASE(interleaved_stages_run_as_torch_orders_them) {
+  const auto order = [](std::uint32_t rank, std::uint32_t stages, std::uint32_t per_rank,
+                        std::uint32_t micro_batches) {
+    std::string out;
+    for (const StageAction& a :
+         schedule_of_rank({.stages = stages, .index = rank, .per_rank = per_rank}, micro_batches))
+      out += std::to_string(a.stage) + (a.forward ? "F" : "B");
+    return out;
+  };
+  BOOST_TEST(order(0, 4, 2, 4) == "0F0F1F1F0F1B0F1B1F0B1F0B1B1B0B0B");
+  BOOST_TEST(order(1, 4, 2, 4) == "0F0F1F1B1F1B0F0B0F0B1F1B1F1B0B0B");
+  BOOST_TEST(order(3, 8, 2, 4) == "0F0F0F0F1F1B1F1B1F1B1F1B0B0B0B0B");
+  BOOST_TEST(order(0, 2, 1, 3) == "0F0F0B0F0B0B");
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_with_two_stages_reduces_the_gradients_of_each_after_its_last_micro_batch) {
+  StepSettings s = recomputing();
+  s.fsdp.ranks = 2, s.fsdp.reduces_at_end = true, s.accumulate = 4;
+  s.stage = {.stages = 4, .index = 1, .buffers = StageBuffers::kUntilSent, .per_rank = 2};
+  // 6 layers in stages of 1, 2, 2 and 1: this rank has the second and the last.
+  const Trace t = trace_of(s);
+  const auto exist = [&](const char* name, Phase phase) {
+    return most_existing(t, phase, [&](const TraceStorage& x) { return t.names[x.tensor] == name; });
+  };
+  const auto count = [&](const char* name) {
+    return std::ranges::count_if(t.storages,
+                                 [&](const TraceStorage& x) { return t.names[x.tensor] == name; });
+  };
+  BOOST_TEST(count("received activations") == 2 * 2 * 4);
+  BOOST_TEST(count("received gradients") == 2 * 4);
+  // Three layers and the head, in each of two steps.
+  BOOST_TEST(count("gradients to reduce") == 2 * 4);
+  BOOST_TEST(exist("gradients to reduce", kBackward) == 1u);
+  // The stage with the head has ended before the other begins its last backward passes.
+  const std::uint64_t both = peak_of(s);
+  s.stage.per_rank = 1, s.stage.stages = 2;
+  BOOST_TEST(peak_of(s) != both);
+}
+
 BOOST_AUTO_TEST_CASE(stages_of_2024_keep_the_input_of_their_last_reduction_until_the_next_step) {
   StepSettings s = recomputing();
   s.fsdp.ranks = 2, s.fsdp.reduces_at_end = true, s.accumulate = 5, s.stage = {3, 1, false};
