@@ -32,10 +32,33 @@ void torchtitan_offload(Job& job, const Entry& e) {
   if (flag_of(e)) set_fsdp_offload(job, e);
 }
 
-/// A loss that is not compiled has its logits in f32.
+/// A loss that is not compiled has its logits in f32. The loss alone may be compiled, as in the files for
+/// models with experts.
 void torchtitan_components(Job& job, const Entry& e) {
   const std::vector<std::string> compiled = texts_of(e);
-  if (std::ranges::find(compiled, "loss") == compiled.end()) job.set("plan.cross_entropy", "plain", e);
+  const auto has = [&](const char* name) { return std::ranges::find(compiled, name) != compiled.end(); };
+  if (!has("loss")) job.set("plan.cross_entropy", "plain", e);
+  if (!has("model")) job.set("@eager_layers", has("loss") ? "loss" : "", e);
+}
+
+/// After all keys, as compile.enable decides whether anything is compiled.
+void torchtitan_eager_layers(Job& job) {
+  const Given* eager = job.find("@eager_layers");
+  if (eager && job.find("plan.execution")) {
+    const Given from = *eager;
+    job.erase("plan.execution");
+    if (from.value == "loss") job.set_default("plan.cross_entropy", "fused", from);
+  }
+  job.erase("@eager_layers");
+}
+
+/// Interleaved1F1B has two stages per rank, unless the number of layers of a stage is given.
+void torchtitan_schedule(Job& job, const Entry& e) {
+  const std::string name = text_of(e);
+  if (name == "Interleaved1F1B")
+    job.set("@stages_per_rank", "2", e);
+  else if (name != "1F1B" && name != "1f1b")
+    job.not_modelled = "pipeline schedule other than 1F1B and interleaved 1F1B";
 }
 
 void torchtitan_converters(Job& job, const Entry& e) {
@@ -88,6 +111,10 @@ void torchtitan_model(Job& job) {
   const Given* named = job.find("@hf_model");
   if (named && name && name->value == "transformers_modeling_backend" && flavor->value == "full")
     return job.set_default(kModel, named->value, *named);
+  // Its flavors of DeepSeek V3 with the sizes of other models.
+  if (name && name->value == "deepseek_v3" && (flavor->value == "16B" || flavor->value == "236B"))
+    return job.set_default(kModel, flavor->value == "16B" ? "deepseek-v2-lite" : "deepseek-v2",
+                           Given{"", "model.name and model.flavor", flavor->where});
   std::string size = flavor->value;  // "8B_flex" is 8B with another kernel of attention
   for (const char* kernel : {"_flex_attn", "_varlen_attn", "_flex", "_varlen"})
     if (size.ends_with(kernel)) size.resize(size.size() - std::string(kernel).size());
@@ -191,8 +218,7 @@ constexpr Rule kTorchtitan[] = {
     {"parallelism.context_parallel_degree", Use::kCopy, "parallel.context"},
     {"parallelism.expert_parallel_degree", Use::kCopy, "parallel.expert"},
     {"parallelism.pipeline_parallel_microbatch_size", Use::kCopy, "@micro_of_stages"},
-    {"parallelism.pipeline_parallel_schedule", Use::kNotModelled, "1F1B|1f1b",
-     "pipeline schedule other than 1F1B"},
+    {"parallelism.pipeline_parallel_schedule", Use::kCustom, "parallel.interleave", "", torchtitan_schedule},
     {"parallelism.pipeline_parallel_schedule_csv", Use::kNotModelled, "",
      "pipeline schedule other than 1F1B"},
     {"parallelism.pipeline_parallel_expert_parallel_overlap", Use::kNoEffect},
@@ -278,8 +304,11 @@ void read_torchtitan(const Entries& entries, Job& job) {
   job.set_default("train.micro_batch", "8", "default of torchtitan");
   // After the default of the local batch, which stages divide.
   if (is_many(job, "parallel.pipeline")) torchtitan_micro_batches(job);
-  for (const char* key :
-       {"@model_name", "@model_flavor", "@hf_model", "@shard", "@replicate", "@reshard", "@micro_of_stages"})
+  if (const Given* stages = job.find("@stages_per_rank"); stages && is_many(job, "parallel.pipeline"))
+    job.set_default("parallel.interleave", stages->value, Given(*stages));
+  torchtitan_eager_layers(job);
+  for (const char* key : {"@model_name", "@model_flavor", "@hf_model", "@shard", "@replicate", "@reshard",
+                          "@micro_of_stages", "@stages_per_rank"})
     job.erase(key);
   job.set_default("data.seq_len", "2048", "default of torchtitan");
   if (!job.find("train.recompute") || job.find("train.recompute")->value == "selective")

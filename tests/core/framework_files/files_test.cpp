@@ -212,6 +212,25 @@ BOOST_AUTO_TEST_CASE(torchtitan_compiles_layers_and_loss_unless_components_are_n
   const auto layers =
       by_key(testing::read_text("t.toml", model + "components = [\"model\"]\n", {{"parallel.data", "8"}}));
   BOOST_TEST(layers.at("plan.cross_entropy") == "plain @6");
+  const auto loss =
+      by_key(testing::read_text("t.toml", model + "components = [\"loss\"]\n", {{"parallel.data", "8"}}));
+  BOOST_TEST(loss.count("plan.execution") == 0u);
+  BOOST_TEST(loss.at("plan.cross_entropy") == "fused @6");
+}
+
+BOOST_AUTO_TEST_CASE(interleaved_schedules_of_torchtitan_have_two_stages_per_rank) {
+  const auto settings = [](const std::string& degree) {
+    return by_key(testing::read_text("t.toml",
+                                     "[model]\nname = \"deepseek_v3\"\nflavor = \"16B\"\n[parallelism]\n"
+                                     "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+                                     "pipeline_parallel_degree = " +
+                                         degree + "\n",
+                                     {{"parallel.data", "8"}}));
+  };
+  BOOST_TEST(settings("4").at("parallel.interleave") == "2 @5");
+  BOOST_TEST(settings("1").count("parallel.interleave") == 0u);
+  // Its 16B has the sizes of DeepSeek V2 Lite.
+  BOOST_TEST(settings("1").at("model.preset") == "deepseek-v2-lite @3");
 }
 
 BOOST_AUTO_TEST_CASE(tensor_parallelism_of_torchtitan_shares_the_tokens) {
