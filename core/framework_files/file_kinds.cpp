@@ -166,6 +166,12 @@ void join_megatron_arguments(Entries& entries) {
 /// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
 /// one, because LLaMA-Factory and axolotl share keys with them.
 const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
+  // Its files have the keys of DeepSpeed too.
+  for (const char* key : {"pipe_parallel_size", "pipe-parallel-size"})
+    if (syntax == Syntax::kYaml && telling_keys({"", syntax, {key}, nullptr}, f.entries) > 0)
+      throw usage_error("this looks like a configuration of GPT-NeoX, whose keys --from does not know",
+                        "plan the same job with --model=MODEL --for=deepspeed and --set KEY=VALUE",
+                        {f.path, 1, 1});
   const Kind *best = nullptr, *training_arguments = nullptr;
   std::size_t most = 0;
   for (const Kind& k : kinds()) {

@@ -136,21 +136,21 @@ std::string replaceable_by(std::string_view run_key) {
   if (run_key == kGlobalBatch) return "train.grad_accum";
   if (run_key == kModel) return "model.preset";
   if (run_key == kExpertTensor) return "plan.expert_tensor";
+  if (run_key == "@megatron.layers_per_stage") return "parallel.interleave";
+  if (run_key == "@megatron.recompute_layers") return "train.recompute_every";
   return run_key.starts_with('@') ? "" : std::string(run_key);
 }
 
-/// True if an option of the command line, or a config.json among the files for the model, replaces the value,
-/// which is not known. Throws usage_error otherwise.
-bool is_replaced(const Rule& r, const Entry& e, const Job& job) {
+/// Remembers a value that is not known, unless an option of the command line, or a config.json among the
+/// files for the model, replaces it.
+void note_unknown(const Rule& r, const Entry& e, Job& job) {
   const std::string key = replaceable_by(r.run_key);
-  if (!key.empty() && job.is_option(key)) return true;
-  if (r.run_key == std::string_view(kModel) && job.find(kConfigFile)) return true;
-  throw usage_error(fmt::format("{} = {}: the file does not say what this is", escaped(e.shown(), 80),
-                                runfile::written(e.value)),
-                    key.empty()             ? "write the value in its place"
-                    : key == "model.preset" ? "give it: --model=MODEL"
-                                            : fmt::format("give it: --set {}=VALUE", key),
-                    e.value.where);
+  if (!key.empty() && job.is_option(key)) return;
+  if (r.run_key == std::string_view(kModel) && job.find(kConfigFile)) return;
+  job.unknown.push_back({e.shown(), runfile::written(e.value), e.value.where,
+                         key == "model.preset" ? "--model=MODEL"
+                         : key.empty()         ? ""
+                                               : fmt::format("--set {}=VALUE", key)});
 }
 
 /// Whether a plan needs to know the value.
@@ -164,12 +164,18 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
     job.needs_more = true;
     return KeyUse::kUsed;
   }
-  // The vocabulary is asked for where neither an argument nor the tokenizer gives it.
-  if (is_unknown(e.value) && std::string_view(r.run_key).starts_with("@megatron.tokenizer")) {
+  // The vocabulary is asked for where neither an argument nor the tokenizer gives it; the others change
+  // little.
+  constexpr std::string_view kOptional[] = {"@megatron.tokenizer", "@megatron.tokenizer_name",
+                                            "@megatron.dispatcher", "model.max_position_embeddings"};
+  if (is_unknown(e.value) && std::ranges::find(kOptional, r.run_key) != std::end(kOptional)) {
     job.not_modelled = "its value is not known";
     return KeyUse::kUsed;
   }
-  if (matters(r) && is_unknown(e.value) && is_replaced(r, e, job)) return KeyUse::kUsed;
+  if (matters(r) && is_unknown(e.value)) {
+    note_unknown(r, e, job);
+    return KeyUse::kUsed;
+  }
   switch (r.use) {
     case Use::kNoEffect:
       return KeyUse::kWithoutEffect;
@@ -209,6 +215,9 @@ void Job::set(const std::string& run_key, std::string value, const Entry& from) 
   // Two files, or two keys with one meaning, may agree; the framework's own defaults give way silently.
   const auto old = settings_.find(run_key);
   if (old != settings_.end() && !old->second.by_default && old->second.value != value) {
+    // An option decides.
+    const std::string option = replaceable_by(run_key);
+    if (!option.empty() && is_option(option)) return;
     // Settings between rules ("@model") have names and values of their own.
     if (run_key.starts_with('@'))
       throw usage_error(fmt::format("{} = {} contradicts {} in {}", from.shown(),
@@ -217,7 +226,9 @@ void Job::set(const std::string& run_key, std::string value, const Entry& from) 
     throw usage_error(
         fmt::format("{} means {} = {}, but {} in {} means {}", from.shown(), run_key, escaped(value, 60),
                     old->second.key, place(old->second.where), escaped(old->second.value, 60)),
-        "make both equal, or remove one of them", from.value.where);
+        "make both equal, or remove one of them" +
+            (option.empty() ? std::string() : fmt::format("; or give --set {}=VALUE", option)),
+        from.value.where);
   }
   settings_[run_key] = {std::move(value), from.shown(), from.value.where, false};
 }

@@ -86,6 +86,13 @@ class Job {
   std::string not_modelled;            // set by apply() of a rule: what plans do not know about its key
   bool needs_more = false;             // set with it: the run may need more memory than its plan
   std::vector<runfile::FileKey> keys;  // what became of each key of the files, in their order
+  /// Keys whose value the file does not say ("$TP"), and the option that gives it; "": none.
+  struct Unknown {
+    std::string key, value;
+    Where where;
+    std::string option;
+  };
+  std::vector<Unknown> unknown;
   /// Run-file keys that a file leaves to another one ("auto").
   std::map<std::string, Given> left_open;
 

@@ -340,6 +340,30 @@ std::string misspelt(const Job& job) {
   return "";
 }
 
+/// Throws the error for values that the files do not say.
+[[noreturn]] void ask_unknown(const std::vector<Job::Unknown>& unknown) {
+  std::string others, options, in_place;
+  const auto add = [](std::string& list, const char* separator, const std::string& item) {
+    if (list.find(item) == list.npos) list += (list.empty() ? "" : separator) + item;
+  };
+  for (const Job::Unknown& u : unknown) {
+    if (&u != unknown.data()) add(others, ", ", fmt::format("{} = {}", escaped(u.key, 80), u.value));
+    if (u.option.empty())
+      add(in_place, ", ", escaped(u.key, 80));
+    else
+      add(options, " ", u.option);
+  }
+  std::string hint =
+      options.empty() ? "" : fmt::format("give {}: {}", others.empty() ? "it" : "them", options);
+  if (!in_place.empty())
+    hint += fmt::format("{}write {} in its place", hint.empty() ? "" : "; ",
+                        others.empty() ? "the value" : "the value of " + in_place);
+  const Job::Unknown& first = unknown.front();
+  throw usage_error(fmt::format("{} = {}: the file does not say what this is{}", escaped(first.key, 80),
+                                first.value, others.empty() ? "" : ", nor " + others),
+                    hint, first.where);
+}
+
 /// Throws for a key with two values that the plan needs.
 void check_repeated(const File& f, const Job& job) {
   for (const Where& where : f.repeated)
@@ -372,11 +396,16 @@ std::shared_ptr<const Job> JobFiles::read_with_options(const std::set<std::strin
     if (known->is_alike_with(options)) return known;
   auto job = std::make_shared<Job>();
   job->set_options(options);
-  for (const File& f : files_) {
-    f.kind->read(f.entries, *job);
-    read_allocator(f.environment, *job);
-    check_repeated(f, *job);
+  try {
+    for (const File& f : files_) {
+      f.kind->read(f.entries, *job);
+      read_allocator(f.environment, *job);
+      check_repeated(f, *job);
+    }
+  } catch (const Error&) {  // may follow from a value that is not known
+    if (job->unknown.empty()) throw;
   }
+  if (!job->unknown.empty()) ask_unknown(job->unknown);
   read_.push_back(job);
   return job;
 }

@@ -104,6 +104,13 @@ void megatron_modules(Job& job, const Entry& e) {
   job.set("@megatron.modules", known, e);
 }
 
+/// "'([0]*3+[1]*58)'": scripts that `eval` a text have quotes inside it.
+void megatron_layer_pattern(Job& job, const Entry& e) {
+  std::string text = text_of(e);
+  std::erase_if(text, [](char c) { return c == '\'' || c == '"'; });
+  job.set("@megatron.sparse_layers", text, e);
+}
+
 /// The shared expert runs beside the exchange of tokens, with buffers of its own.
 void megatron_overlap(Job& job, const Entry& e) {
   if (!flag_of(e)) return;
@@ -199,7 +206,7 @@ constexpr Rule kMegatron[] = {
     {"moe-shared-expert-intermediate-size", Use::kCopy, "@megatron.shared_width"},
     {"moe-shared-expert-overlap", Use::kCustom, "@megatron.shared_overlap", "", megatron_overlap},
     {"moe-shared-expert-gate", Use::kWhenTrue, "@megatron.shared_gate", "true"},
-    {"moe-layer-freq", Use::kCopy, "@megatron.sparse_layers"},
+    {"moe-layer-freq", Use::kCustom, "@megatron.sparse_layers", "", megatron_layer_pattern},
     {"moe-router-enable-expert-bias", Use::kWhenTrue, "@megatron.expert_bias", "true"},
     {"multi-latent-attention", Use::kWhenTrue, "@megatron.latent", "true"},
     {"q-lora-rank", Use::kCopy, "@megatron.q_lora_rank"},
@@ -245,7 +252,7 @@ constexpr Rule kMegatron[] = {
     {"moe-aux-loss-coeff", Use::kNoEffect},
     {"moe-z-loss-coeff", Use::kNoEffect},
     {"moe-router-dtype", Use::kChoice, "@megatron.router", "fp32=fp32|fp64=fp32|none=bf16"},
-    {"moe-token-dispatcher-type", Use::kCustom, "", "", megatron_dispatcher},
+    {"moe-token-dispatcher-type", Use::kCustom, "@megatron.dispatcher", "", megatron_dispatcher},
     {"moe-layer-recompute", Use::kWhenTrue, "@megatron.recompute_experts", "true"},
     // How experts are chosen.
     {"moe-router-load-balancing-type", Use::kNoEffect},
@@ -265,7 +272,11 @@ constexpr Rule kMegatron[] = {
     {"hidden-dropout", Use::kNeedsMore, "", "masks of dropout are kept"},
     {"transformer-impl", Use::kChoice, "@megatron.local",
      "local=true|transformer_engine=|inference_optimized="},
-    {"position-embedding-type", Use::kCopy, "@megatron.positions"},
+    // Only those that are learned are a table of weights.
+    {"position-embedding-type", Use::kCustom, "@megatron.positions", "",
+     [](Job& j, const Entry& e) {
+       j.set("@megatron.positions", text_of(e) == "learned_absolute" ? "learned_absolute" : "computed", e);
+     }},
     {"use-rotary-position-embeddings", Use::kWhenTrue, "@megatron.rotary", "true"},
     // The only way in which weights in MXFP8 are gathered.
     {"reuse-grad-buf-for-mxfp8-param-ag", Use::kWhenTrue, "@megatron.reused_buffer", "true"},

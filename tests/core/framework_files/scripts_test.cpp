@@ -439,4 +439,55 @@ BOOST_AUTO_TEST_CASE(a_variable_may_extend_itself) {
   BOOST_TEST(value(settings("t.sh", more), "data.seq_len") == "64");
 }
 
+BOOST_AUTO_TEST_CASE(all_values_that_a_script_does_not_say_are_asked_for_at_once) {
+  const std::string script =
+      "python pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --bf16 "
+      "--vocab-size 100 --micro-batch-size $MBS --tensor-model-parallel-size ${TP} "
+      "--num-layers-per-virtual-pipeline-stage $VP --moe-router-topk $K --num-experts 8\n";
+  BOOST_TEST(
+      error_of("t.sh", script) ==
+      "t.sh:1: micro-batch-size = \"$MBS\": the file does not say what this is, nor "
+      "tensor-model-parallel-size = \"${TP}\", num-layers-per-virtual-pipeline-stage = \"$VP\", "
+      "moe-router-topk = \"$K\" (give them: --set train.micro_batch=VALUE --set parallel.tensor=VALUE --set "
+      "parallel.interleave=VALUE; write the value of moe-router-topk in its place)");
+  BOOST_TEST(
+      error_of("t.sh", script,
+               {{"train.micro_batch", "1"}, {"parallel.tensor", "1"}, {"parallel.interleave", "1"}}) ==
+      "t.sh:1: moe-router-topk = \"$K\": the file does not say what this is (write the value in its place)");
+}
+
+// Branches of which only a run could tell which runs: both are read.
+BOOST_AUTO_TEST_CASE(an_option_decides_between_branches_that_contradict_each_other) {
+  const std::string script =
+      "if [ $AC = full ]; then\n  AC_OPTIONS=\"--recompute-method uniform --recompute-granularity "
+      "full\"\nelif [ "
+      "$AC = sel ]; then\n  AC_OPTIONS=\"--recompute-activations\"\nfi\n"
+      "python pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --bf16 "
+      "--vocab-size 100 --micro-batch-size 1 --swiglu $AC_OPTIONS\n";
+  BOOST_TEST(error_of("t.sh", script)
+                 .ends_with("(make both equal, or remove one of them; or give --set train.recompute=VALUE)"),
+             error_of("t.sh", script));
+  BOOST_TEST(error_of("t.sh", script, {{"train.recompute", "selective"}}) == "");
+}
+
+BOOST_AUTO_TEST_CASE(files_of_gpt_neox_are_not_those_of_deepspeed) {
+  for (const char* key : {"pipe_parallel_size", "pipe-parallel-size"})
+    BOOST_TEST(error_of("a.yml", fmt::format("{{\"{}\": 1, \"num-layers\": 12, # comment\n "
+                                             "\"zero_optimization\": {{\"stage\": 1}}}}",
+                                             key))
+                   .starts_with("a.yml:1: this looks like a configuration of GPT-NeoX,"));
+}
+
+BOOST_AUTO_TEST_CASE(a_pattern_of_layers_may_have_quotes_inside_a_text) {
+  const std::string script =
+      "MOE=\"--num-experts 8 --moe-layer-freq '([0]*1+[1]*3)' --moe-token-dispatcher-type $D\"\n"
+      "run_cmd=\"python pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length "
+      "64 "
+      "--bf16 --vocab-size 100 --micro-batch-size 1 --swiglu --multi-latent-attention "
+      "--max-position-embeddings $P $MOE\"\neval $run_cmd\n";
+  BOOST_TEST(error_of("t.sh", script) == "");
+  BOOST_TEST(value(settings("t.sh", script), "model.config").find("\"first_k_dense_replace\": 1") !=
+             std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
