@@ -253,7 +253,9 @@ void finish_fsdp(Job& job, const Given* on, const char* version) {
       if (const Given* given = job.find(theirs)) job.set_default(ours, given->value, *given);
     };
     take("@fsdp_version", "plan.fsdp_version");
-    if (*version) job.set_default("plan.fsdp_version", version, from);
+    // Of an older release the default is another (core/model/framework_release.hpp).
+    if (*version && !job.is_option("plan.framework_version"))
+      job.set_default("plan.fsdp_version", version, from);
     // Settings of FSDP1, which accelerate ignores in version 2.
     if (const Given* chosen = job.find("plan.fsdp_version"); chosen && chosen->value == "1") {
       take("@fsdp_backward_prefetch", "plan.backward_prefetch");

@@ -163,19 +163,24 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
   const bool masked = gpt2_ && context.mask;  // an argument by position
   if (masked) t_.note_saved(context.mask);
   if (s_.reentrant) {
-    std::vector<Tensor> inputs{x};
+    // The module that FSDP1 makes of the layer is in the checkpoint, or the checkpoint is in that module.
+    const bool holds_unit = s_.release >= TransformersRelease::k449;
+    if (fsdp_ && !holds_unit) fsdp_->before_forward(index);
+    std::vector<Tensor> inputs{fsdp_ && !holds_unit ? fsdp_->input(index, x) : x};
     if (masked) inputs.push_back(context.mask);
-    return t_.checkpointed_reentrant(
+    Tensor y = t_.checkpointed_reentrant(
         inputs,
-        [this, &w, context, index](const std::vector<Tensor>& in) {
+        [this, &w, context, index, holds_unit](const std::vector<Tensor>& in) {
           // Its first run is part of the autocast region of the model.
           std::optional<AutocastScope> autocast;
           if (t_.grad_enabled) autocast.emplace(t_, s_.autocast);
           t_.layer = index;
           t_.module = "";
-          return layer(in[0], w, context);
+          return holds_unit ? sharded_layer(in[0], w, context) : layer(in[0], w, context);
         },
         staged ? staged_input_ : Tensor());
+    if (fsdp_ && !holds_unit) fsdp_->after_forward(index, y);
+    return y;
   }
   return t_.checkpointed([&] { return sharded_layer(x, w, context); },
                          [this, x, &w, context, index] {

@@ -169,9 +169,9 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   in.mask = context.mask;
   in.groups = w.heads / w.kv_heads;
   // repeat_kv() of transformers before 4.54.
-  in.repeats_keys = (s_.unsloth.on && t_.grad_enabled) || s_.release >= TransformersRelease::k449;
+  in.repeats_keys = (s_.unsloth.on && t_.grad_enabled) || s_.release >= TransformersRelease::k452;
   // sdpa_attention_forward() of 4.48.
-  in.copies_inputs = s_.release == TransformersRelease::k446 || s_.release == TransformersRelease::k449;
+  in.copies_inputs = s_.release >= TransformersRelease::k452 && s_.release <= TransformersRelease::k446;
   // attn_logit_softcapping, which no kernel of SDPA has.
   if (seed_oss_) in.dropout = s_.dropout;
   in.soft_cap = a_.family == "gemma2" && s_.attention == AttentionKernel::kEager;

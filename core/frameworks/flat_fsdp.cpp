@@ -202,7 +202,7 @@ void FlatFsdp::before_forward(std::int32_t index) {
 /// Where a unit has no gradient of its own, _post_backward_reshard_only_hook() is a hook of its input, after
 /// the one with which the unit before is gathered.
 Tensor FlatFsdp::input(std::int32_t index, const Tensor& x) {
-  if (index <= kRoot || unit(index).trained || !x->needs_grad()) return x;
+  if (index <= kRoot || unit(index).trained || !t_.grad_enabled || !x->needs_grad()) return x;
   const auto hook = [this, index] {
     const std::int32_t running = std::exchange(t_.layer, index);
     unit_after_backward(unit(index));
@@ -210,6 +210,8 @@ Tensor FlatFsdp::input(std::int32_t index, const Tensor& x) {
   };
   if (!x->node) {
     t_.before_leaf = hook;
+    // register_multi_grad_hook(): the hook has the input's AccumulateGrad, until it is removed.
+    kept_inputs_.push_back(x);
   } else if (std::function<void()>& before = x->node->before) {
     before = [first = std::move(before), hook] { first(), hook(); };
   } else {
@@ -229,6 +231,9 @@ void FlatFsdp::after_forward(std::int32_t index, const Tensor& output) {
   }
   u.has_views = false;
   if (policy_.reshard_after_forward && index != kRoot) free_weights(u);
+  // Views of weights that stay are replaced by parts of the shard where no gradient can be computed with
+  // them.
+  if (!t_.grad_enabled) u.shows_gathered = false;
   u.awaits_backward = output->needs_grad();
   if (!output->node) return;
   // For repeat_layers(): the hook that frees a frozen layer follows the one that gathers the layer before it,
@@ -288,6 +293,13 @@ void FlatFsdp::reduce(Unit& u) {
 
 void FlatFsdp::after_backward() {
   order_known_ = true;
+  // _finalize_params() removes the hooks. An input is freed as an event of its layer, for repeat_layers().
+  for (Tensor& x : kept_inputs_) {
+    t_.layer = t_.storage(x).layer;
+    x.reset();
+  }
+  t_.layer = -1;
+  kept_inputs_.clear();
   order_.clear();
   for (Unit& u : units_) {
     // _catch_all_reshard(): of units without a gradient whose input has none.

@@ -24,6 +24,10 @@ namespace trainhost::frameworks {
 /// requires a gradient, so autograd computes the gradients of frozen weights too, and they are reduced; only
 /// parts of trained weights reach the optimizer.
 ///
+/// The hook that frees a frozen layer refers to the layer's input, and the input to the hook. Where a
+/// reentrant checkpoint holds the whole unit (transformers before 4.52), that input is a leaf with its
+/// gradient: both exist until the backward pass has ended, one of each per layer.
+///
 /// The units of one model. Weights that parameter() returns are views, without memory until their unit is
 /// gathered.
 class FlatFsdp : public ShardedUnits {
@@ -93,6 +97,8 @@ class FlatFsdp : public ShardedUnits {
   std::unordered_map<const void*, std::size_t> unit_of_flat_;
   std::vector<std::size_t> order_;     // units in the order in which their forward passes ended
   std::size_t last_begun_ = kNoPlace;  // the last unit whose first forward pass has begun
+  std::vector<Tensor>
+      kept_inputs_;  // of frozen layers that reentrant checkpoints recompute; they have gradients
   bool reduces_ = true;
   bool started_ = false;      // the first forward pass has begun
   bool order_known_ = false;  // the first backward pass has ended

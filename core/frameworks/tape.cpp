@@ -365,8 +365,8 @@ Tensor Tape::checkpointed_reentrant(const std::vector<Tensor>& inputs,
                        layer = outer_layer;
                        // ctx.run_function, with the tensors that it holds, exists as long as the graph.
                        finished_regions_.push_back(region);
-                       for (std::size_t i = 0; i < detached.size(); ++i)
-                         c.results[i] = std::move(detached[i]->grad);
+                       // Not moved: a unit of FSDP1 may keep a detached input, and with it this gradient.
+                       for (std::size_t i = 0; i < detached.size(); ++i) c.results[i] = detached[i]->grad;
                      }},
                     out, out->shape);
 }

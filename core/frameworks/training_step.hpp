@@ -36,10 +36,11 @@ enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 enum class LossKind : std::uint8_t { kPlain, kChunkedLogits, kChunkedHead };
 
 /// Releases of transformers whose modules allocate differently, newest first; each is the first of its group.
-/// k454: as 5, but rotary embeddings have one table. Before 4.54 keys and values are repeated for each query
+/// k454: as 5, but rotary embeddings have one table. Before 4.52 a checkpoint holds the module that FSDP1
+/// makes of a layer; since then it is in that module. Before 4.54 keys and values are repeated for each query
 /// head (SDPA); before 4.49 the loss copies the f32 logits without the last token, instead of padding the
 /// labels; the models of 4.45 and before compute the loss, and f32 logits replace those of the head.
-enum class TransformersRelease : std::uint8_t { k5, k454, k449, k446, k445 };
+enum class TransformersRelease : std::uint8_t { k5, k454, k452, k449, k446, k445 };
 
 /// Bits of StepSettings::lora_targets, as in RunSpec::lora_targets.
 enum LoraTarget : std::uint32_t {
@@ -127,7 +128,7 @@ struct StepSettings {
   Element autocast_type = Element::kBF16;
   AttentionKernel attention = AttentionKernel::kSdpa;
   bool checkpoint = false;  // every layer
-  bool reentrant = false;   // its checkpoints; transformers on one device or under DDP only
+  bool reentrant = false;   // its checkpoints; transformers on one device, under DDP or FSDP1 only
   bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
   ModelSource modules = ModelSource::kTransformers;
   /// torch.compile of each layer, and of the loss; torchtitan (where layers are recomputed) and torchtune.

@@ -197,12 +197,14 @@ void set_framework(const Settings& s, RunConfig& c) {
               loss),
           "example: --for transformers", s.where("plan.cross_entropy"));
   });
+  const std::string version = s.given("plan.framework_version") ? s.text("plan.framework_version") : "";
+  const bool flat = has_flat_parameters(
+      c.framework, version,
+      s.given("plan.fsdp_version") ? std::optional(s.integer("plan.fsdp_version")) : std::nullopt);
   c.run.memory.packed =
-      packed_weights_of(c.framework, s.given("plan.quant_storage") ? s.text("plan.quant_storage") : "",
-                        s.given("plan.fsdp_version") && s.integer("plan.fsdp_version") == 1);
+      packed_weights_of(c.framework, s.given("plan.quant_storage") ? s.text("plan.quant_storage") : "", flat);
   // The experts of transformers 4 are linear layers, as those of frameworks that stack none.
-  const bool expert_modules = is_transformers_4(
-      c.framework, s.given("plan.framework_version") ? s.text("plan.framework_version") : "");
+  const bool expert_modules = is_transformers_4(c.framework, version);
   set_quantized_base(
       expert_modules ? "transformers 4" : c.framework,
       s.given("plan.quant_experts") ? std::optional(s.flag("plan.quant_experts")) : std::nullopt, c.run);

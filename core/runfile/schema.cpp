@@ -151,7 +151,7 @@ constexpr Key kKeys[] = {
     {"plan.expert_tensor", Type::kInteger, "", 1, 1048576, "", "1", "tensor-parallel ranks over which each expert is divided, if not parallel.tensor; parallel.expert then divides the data x context x tensor ranks / this number (expert-tensor-parallel-size of Megatron-LM; 1 in torchtitan and ms-swift); default: parallel.tensor"},
     {"plan.first_stage_layers", Type::kInteger, "", 1, 1048576, "", "15", "layers of the first pipeline stage, which has the embedding too (decoder-first-pipeline-num-layers of Megatron-LM); default: as many as the other stages"},
     {"plan.last_stage_layers", Type::kInteger, "", 1, 1048576, "", "15", "layers of the last pipeline stage, which has the LM head too (decoder-last-pipeline-num-layers); default: as many as the other stages"},
-    {"plan.fsdp_version", Type::kInteger, "", 1, 2, "", "1", "1 | 2: FSDP of transformers: 1 has flat parameters, 2 is fully_shard; default: 2"},
+    {"plan.fsdp_version", Type::kInteger, "", 1, 2, "", "1", "1 | 2: FSDP of transformers: 1 has flat parameters, 2 is fully_shard; default: 2, with transformers 4 1"},
     {"plan.backward_prefetch", Type::kChoice, "", 0, 0, "none|pre|post", "\"pre\"", "none | pre | post: FSDP1 gathers the weights of the next layer before or after the backward pass of a layer (backward_prefetch); default: none"},
     {"plan.forward_prefetch", Type::kBool, "", 0, 0, "", "true", "FSDP1 gathers the weights of the next layer before the forward pass of a layer; default: false"},
     {"plan.use_orig_params", Type::kBool, "", 0, 0, "", "false", "the optimizer of FSDP1 updates the parameters of the model, each padded to 16 bytes, not flat ones; default: true"},

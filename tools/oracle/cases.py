@@ -590,6 +590,24 @@ def draw_release(release: str, seed: int, number: int) -> Case:
                                layers=r.choice([2, 3]), release=release, **wide, **few)
 
 
+def draw_release_flat(release: str, seed: int, number: int) -> Case:
+    """Case `number` of a seed for an older release of transformers under FSDP1 as accelerate prepares it; two of three have
+    adapters. Most checkpoints are reentrant. Every second case has few words and more layers than others, so that the backward
+    pass of the first layer sets the peak where layers keep something until then."""
+    r = random.Random(f"release/flat/{release}/{seed}/{number}")
+    families = RELEASE_FAMILIES[release]
+    family, turn = families[number % len(families)], number // len(families)
+    draw_case = draw_flat if number % 3 == 0 else draw_flat_lora
+    index = FSDP_FAMILIES.index(family if family in FSDP_FAMILIES else "llama")
+    case = draw_case(seed + 10, turn * len(FSDP_FAMILIES) + index)
+    wide = {"hidden": case.heads * case.head_dim} if family not in FSDP_FAMILIES else {}
+    few = {"vocab": between(r, 100, 300), "layers": r.choice([3, 4, 5]), "batch": r.choice([2, 3]),
+           "sequence": between(r, 200, 500)} if number % 2 else {}
+    checkpoint = r.random() < 0.8
+    return dataclasses.replace(case, family=family, attention="sdpa", checkpoint=checkpoint, window=0, release=release,
+                               reentrant=True if checkpoint and r.random() < 0.8 else None, **wide, **few)
+
+
 LIGER_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 
 

@@ -12,6 +12,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
 #include "core/base/json_value.hpp"
+#include "core/model/framework_release.hpp"
 #include "plugins/estimators/common/model_match.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
@@ -106,7 +107,8 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   if (version && !o.by_accelerate && o.name != "axolotl")
     throw abi::StatusError(TH_E_ARG, "plan.fsdp_version of " + o.name + ": it is a setting of transformers",
                            "leave it out");
-  o.flat_parameters = version == 1;
+  o.flat_parameters = has_flat_parameters(o.name, given.text("framework_version").value_or(""),
+                                          version ? std::optional(std::int64_t(*version)) : std::nullopt);
   if (const auto storage = given.choice("quant_storage", {"uint8", "compute"}))
     o.packed_as_bytes = *storage == 0;
   o.quantizes_experts = given.flag("quant_experts", false);
@@ -298,7 +300,7 @@ pytorch::Options options_of(const th_host* host) {
                            "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   // optim = "adamw_torch" was the default of TrainingArguments before 4.54.
-  if (o.release >= frameworks::TransformersRelease::k449) o.loop = OptimizerLoop::kForeach;
+  if (o.release >= frameworks::TransformersRelease::k452) o.loop = OptimizerLoop::kForeach;
   // Settings that one framework has are refused for the others, with a message that names it.
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   o.float8_gather = given.flag("float8_gather", true);

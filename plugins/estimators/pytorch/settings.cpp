@@ -133,21 +133,21 @@ void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings&
 
 /// Kind of the checkpoints, of a run with modules of transformers. axolotl, and LLaMA-Factory
 /// (use_reentrant_gc) but under FSDP2, have reentrant ones unless the user says otherwise; so has
-/// transformers 4.
+/// transformers 4. Replayed on one device, with DDP and under FSDP1.
 void set_checkpoint_kind(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                          std::vector<std::string>& notes) {
   const bool alone = o.framework == Framework::kPlain && !r.parallel.zero;
   const bool usual = o.name == "axolotl" || (o.name == "llama-factory" && (alone || o.flat_parameters)) ||
                      o.release != frameworks::TransformersRelease::k5;
   if (!s.checkpoint || o.name == "unsloth" || !o.reentrant.value_or(usual)) return;
-  s.reentrant = alone;
-  notes.push_back(!alone ? "Checkpoints are reentrant, and are planned as others: with sharded weights only "
-                           "those are replayed."
-                  : o.reentrant
-                      ? "Checkpoints are reentrant (plan.checkpoint_reentrant): each layer is "
-                        "recomputed to its end."
-                      : "Checkpoints are reentrant, which is the default of " + o.name +
-                            (o.name == "transformers" ? " 4" : "") + ": plan.checkpoint_reentrant.");
+  s.reentrant = alone || o.flat_parameters;
+  notes.push_back(
+      !s.reentrant  ? "Checkpoints are reentrant, and are planned as others: under FSDP2 and DeepSpeed only "
+                      "those are replayed."
+      : o.reentrant ? "Checkpoints are reentrant (plan.checkpoint_reentrant): each layer is "
+                      "recomputed to its end."
+                    : "Checkpoints are reentrant, which is the default of " + o.name +
+                          (o.name == "transformers" ? " 4" : "") + ": plan.checkpoint_reentrant.");
 }
 
 /// Kernels of Liger, in the families whose step with them was compared with PyTorch.

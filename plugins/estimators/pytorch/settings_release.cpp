@@ -34,6 +34,7 @@ TransformersRelease transformers_release(const std::string& version) {
                       "write it as \"4.57\" or \"5\"");
   if (newest) return TransformersRelease::k5;
   return n[1] >= 54   ? TransformersRelease::k454
+         : n[1] >= 52 ? TransformersRelease::k452
          : n[1] >= 49 ? TransformersRelease::k449
          : n[1] >= 46 ? TransformersRelease::k446
                       : TransformersRelease::k445;
@@ -54,19 +55,22 @@ void set_release(const model::Architecture& a, const RunSpec& r, const Options& 
   if (o.liger.loss || o.liger.norms || o.liger.rotary || o.liger.swiglu || o.cut_loss || o.prefers)
     reject("Liger, Cut Cross Entropy or DPO in " + name, "they were compared in transformers 5 only");
   s.release = o.release;
-  if (r.parallel.zero > 0)
+  if (r.parallel.zero > 0 && !o.flat_parameters)
+    notes.push_back("Sharded runs of " + name +
+                    " were compared with PyTorch under FSDP1 only (plan.fsdp_version).");
+  if (r.parallel.zero > 0 && s.reentrant && s.lora_rank && o.release >= TransformersRelease::k449)
     notes.push_back(
-        "Sharded runs of " + name +
-        " were not compared with PyTorch. Of eleven measured runs under FSDP1 on 2 GPUs five, of "
-        "adapters in 4.48.1, needed 7 to 29 % more than their plans; the others were within 0.4 %.");
+        "FSDP1 keeps the input of each frozen layer and its gradient until the backward pass ends, because "
+        "reentrant checkpoints of " +
+        name + " hold the modules that it makes.");
   std::string text = name + " (plan.framework_version)";
   if (o.release >= TransformersRelease::k446)
     text += ": the loss copies the logits in f32 (4 bytes per token and word of the vocabulary)";
-  if (o.release >= TransformersRelease::k449)
+  if (o.release >= TransformersRelease::k452)
     text += std::string(o.release >= TransformersRelease::k446 ? ", and" : ":") +
             " SDPA repeats keys and values for each query head, which attn_implementation = "
             "\"flash_attention_2\" does not";
-  if (o.release == TransformersRelease::k449)
+  if (o.release == TransformersRelease::k449 || o.release == TransformersRelease::k452)
     text += "; the releases from 4.49 to 4.53 follow the same rules and were not run";
   notes.push_back(text + ".");
 }

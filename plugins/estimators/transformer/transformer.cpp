@@ -66,10 +66,13 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.memory.saves_embedding = given.flag("saved_embedding", false);
   const auto framework = given.word("framework", {kFrameworks.begin(), kFrameworks.end()});
   const auto storage = given.word("quant_storage", {"uint8", "compute"});
-  r.memory.packed = packed_weights_of(framework.value_or(""), storage.value_or(""),
-                                      given.number("fsdp_version", 1, 2) == 1.0);
-  const bool experts = given.flag("quant_experts", false);
   const std::string version = given.text("framework_version").value_or("");
+  const auto fsdp = given.number("fsdp_version", 1, 2);
+  r.memory.packed =
+      packed_weights_of(framework.value_or(""), storage.value_or(""),
+                        has_flat_parameters(framework.value_or(""), version,
+                                            fsdp ? std::optional(std::int64_t(*fsdp)) : std::nullopt));
+  const bool experts = given.flag("quant_experts", false);
   // Numbers of releases are checked by the estimator that describes them; words are never one, and throw
   // here.
   if (version.find_first_not_of("0123456789.") != version.npos)

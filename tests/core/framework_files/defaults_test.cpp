@@ -90,6 +90,9 @@ BOOST_AUTO_TEST_CASE(accelerate_and_transformers_have_different_versions_of_fsdp
   BOOST_TEST(value(settings("t.yaml", arguments, kModelOf8Ranks), "plan.fsdp_version") == "2");
   BOOST_TEST(value(settings("t.yaml", arguments + "fsdp_config:\n  version: 1\n", kModelOf8Ranks),
                    "plan.fsdp_version") == "1");
+  std::vector<runfile::Override> older = kModelOf8Ranks;
+  older.push_back({"plan.framework_version", "\"4.57\""});
+  BOOST_TEST(value(settings("t.yaml", arguments, older), "plan.fsdp_version") == "");
   std::vector<runfile::Override> given = kModelOf8Ranks;
   given.pop_back();  // the file names the number of devices
   BOOST_TEST(value(settings("a.yaml", accelerate + "  fsdp_offload_params: false\n", given),

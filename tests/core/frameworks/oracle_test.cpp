@@ -152,6 +152,15 @@ BOOST_AUTO_TEST_CASE(the_replay_of_older_releases_of_transformers_agrees_with_py
   }
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_older_releases_under_fsdp1_agrees_with_pytorch_in_every_stored_case) {
+  for (const auto& [folder, families] :
+       {std::pair{"release-4.48-flat", 5u}, {"release-4.57-flat", 8u}, {"release-4.45-flat", 3u}}) {
+    const std::map<std::string, std::size_t> cases_of_family = compare(folder);
+    BOOST_TEST(cases_of_family.size() == families, folder);
+    for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 5u, family << ": " << cases);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);

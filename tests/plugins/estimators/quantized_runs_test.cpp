@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_are_reentrant_where_the_framework_makes_them_so
   };
   BOOST_TEST(!has_note(of({}), "Checkpoints are reentrant"));
   BOOST_TEST(has_note(of({{"checkpoint_reentrant", "true"}}), "are planned as others"));
-  BOOST_TEST(has_note(of({{"fsdp_version", "1"}}), "are planned as others"));
+  BOOST_TEST(has_note(of({{"fsdp_version", "1"}}), "reentrant, which is the default of llama-factory:"));
   BOOST_CHECK_EXCEPTION(estimate(r, {{"framework", "torchtune"}, {"checkpoint_reentrant", "true"}}),
                         plugin::PluginError, [](const plugin::PluginError& e) {
                           return std::string(e.what()).find("torchtune has models of its own") !=

@@ -220,6 +220,49 @@ BOOST_AUTO_TEST_CASE(ranks_share_packed_weights_and_keep_all_scales) {
                 "plan.quant_storage = \"uint8\" under FSDP1");
 }
 
+// Keys of FSDP1 are refused under FSDP2, so the release is known before they are read.
+BOOST_AUTO_TEST_CASE(transformers_4_shards_by_fsdp1_unless_the_version_is_given) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  std::map<std::string, std::string> o = {{"framework", "transformers"}, {"framework_version", "4.57"}};
+  BOOST_TEST(has_note(estimate(r, o), "FSDP1: 8 ranks"));
+  o["backward_prefetch"] = "pre";
+  BOOST_TEST(has_note(estimate(r, o), "FSDP1: 8 ranks"));
+  o.erase("backward_prefetch");
+  o["fsdp_version"] = "2";
+  BOOST_TEST(has_note(estimate(r, o), "FSDP2: 8 ranks"));
+  BOOST_TEST(has_note(estimate(r, o), "were compared with PyTorch under FSDP1 only"));
+  o.erase("fsdp_version");
+  o["framework_version"] = "5";
+  BOOST_TEST(has_note(estimate(r, o), "FSDP2: 8 ranks"));
+}
+
+// Checkpoints hold the units of FSDP1 before 4.52, which then keep the inputs of frozen layers.
+BOOST_AUTO_TEST_CASE(reentrant_checkpoints_of_older_releases_keep_inputs_of_frozen_layers_under_fsdp1) {
+  RunSpec r = mixed_precision();
+  r.mode = RunMode::kLora, r.memory.frozen = DType::kBF16, r.recompute = Recompute::kFull;
+  r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  r.parallel.data = 8, r.parallel.zero = 3, r.micro_batch = 8;
+  ModelSpec m = llama_8b();
+  m.vocab = 1000;  // so that a layer sets the peak, not the loss
+  const auto of = [&](const char* release, const char* reentrant) {
+    return estimate(
+        r,
+        {{"framework", "transformers"}, {"framework_version", release}, {"checkpoint_reentrant", reentrant}},
+        m);
+  };
+  const auto bytes = [&](const char* release, const char* reentrant) {
+    return of(release, reentrant).tier_bytes(Tier::kDevice);
+  };
+  const std::uint64_t hidden = 2u * r.seq_len * r.micro_batch * m.hidden;
+  BOOST_TEST(bytes("4.51", "true") > bytes("4.51", "false") + (m.layers - 4) * hidden);
+  BOOST_TEST(bytes("4.52", "true") < bytes("4.52", "false") + 4 * hidden);
+  constexpr const char* kNote = "FSDP1 keeps the input of each frozen layer and its gradient";
+  BOOST_TEST(has_note(of("4.51", "true"), kNote));
+  BOOST_TEST(!has_note(of("4.51", "false"), kNote));
+  BOOST_TEST(!has_note(of("4.52", "true"), kNote));
+}
+
 BOOST_AUTO_TEST_CASE(transformers_shards_by_fsdp2_and_reduces_in_the_last_micro_batch) {
   RunSpec r = mixed_precision();
   r.parallel.data = 8, r.parallel.zero = 3, r.accumulate = 4;

@@ -28,19 +28,24 @@ constexpr MeasuredStep kMeasuredSteps[] = {
     {"mistral-7b-v0.1", Trained::kFull, 1, 8, 72'435'230'720, 0.0},
     {"mistral-7b-v0.1", Trained::kFull, 2, 2, 36'225'939'968, 0.0},
     {"mistral-7b-v0.1", Trained::kFull, 2, 4, 36'226'136'576, 0.0},
-    {"mistral-7b-v0.1", Trained::kLora, 1, 4, 26'704'571'904, 0.16},
-    {"mistral-7b-v0.1", Trained::kLora, 1, 8, 38'742'912'512, 0.11},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 4, 26'704'571'904, 0.06},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 8, 38'742'912'512, 0.04},
     {"mistral-7b-v0.1", Trained::kQlora, 1, 4, 16'373'838'336, 0.10},
     {"mistral-7b-v0.1", Trained::kQlora, 1, 8, 28'412'178'944, 0.05},
+    {"mistral-7b-v0.1", Trained::kLora, 2, 2, 15'144'870'400, 1.22},
+    {"mistral-7b-v0.1", Trained::kLora, 2, 4, 21'959'827'968, 1.60},
+    {"mistral-7b-v0.1", Trained::kQlora, 2, 2, 9'424'594'432, 1.96},
+    {"mistral-7b-v0.1", Trained::kQlora, 2, 4, 15'970'067'968, 2.21},
     {"llama-2-70b", Trained::kQlora, 1, 4, 68'126'381'056, 0.67},
+    {"llama-2-70b", Trained::kQlora, 2, 2, 46'685'287'936, 0.50},
     {"PowerLM-3b", Trained::kFull, 1, 4, 35'134'836'736, -0.03},
     {"PowerLM-3b", Trained::kFull, 1, 8, 47'059'390'976, -0.02},
     {"PowerLM-3b", Trained::kFull, 2, 2, 17'626'672'128, -0.31},
     {"PowerLM-3b", Trained::kFull, 2, 4, 23'781'051'904, -0.08},
     {"PowerLM-3b", Trained::kLora, 2, 2, 10'321'519'104, -0.03},
     {"PowerLM-3b", Trained::kLora, 2, 4, 16'819'665'408, -0.05},
-    {"PowerLM-3b", Trained::kLora, 1, 4, 20'169'870'848, 0.10},
-    {"PowerLM-3b", Trained::kLora, 1, 8, 33'152'880'128, 0.06},
+    {"PowerLM-3b", Trained::kLora, 1, 4, 20'169'870'848, -0.02},
+    {"PowerLM-3b", Trained::kLora, 1, 8, 33'152'880'128, -0.01},
     {"PowerLM-3b", Trained::kQlora, 1, 4, 15'151'677'952, -0.03},
     {"PowerLM-3b", Trained::kQlora, 1, 8, 28'134'687'232, -0.01},
 };
@@ -67,6 +72,8 @@ frameworks::StepSettings settings_of_step(const model::Architecture& a, const Me
     r.mode = run.kind == Trained::kQlora ? RunMode::kQlora : RunMode::kLora;
     r.memory.frozen = run.kind == Trained::kQlora ? DType::kNF4 : DType::kBF16;
     r.memory.double_quantized = run.kind == Trained::kQlora;
+    // LoRA runs without `bf16`: nothing is in mixed precision.
+    if (run.kind == Trained::kLora) r.compute = DType::kF32;
     r.lora_rank = 16;
     r.lora_targets = frameworks::kLoraQ | frameworks::kLoraK | frameworks::kLoraV | frameworks::kLoraO;
   }
@@ -74,6 +81,7 @@ frameworks::StepSettings settings_of_step(const model::Architecture& a, const Me
   pytorch::Options o;
   o.name = "transformers";
   o.by_accelerate = true, o.flat_parameters = run.gpus > 1;
+  if (run.gpus > 1) o.backward_prefetch = frameworks::BackwardPrefetch::kBefore;
   o.release_name = is_granite(run) ? "4.45.2" : "4.48.1";
   o.release = pytorch::transformers_release(o.release_name);
   o.loop = frameworks::OptimizerLoop::kForeach;
@@ -103,7 +111,8 @@ BOOST_AUTO_TEST_CASE(releases_are_recognised_by_their_numbers) {
   const std::pair<const char*, TransformersRelease> releases[] = {
       {"4.40", TransformersRelease::k445}, {"4.45.2", TransformersRelease::k445},
       {"4.46", TransformersRelease::k446}, {"4.48.1", TransformersRelease::k446},
-      {"4.49", TransformersRelease::k449}, {"4.53.3", TransformersRelease::k449},
+      {"4.49", TransformersRelease::k449}, {"4.51.3", TransformersRelease::k449},
+      {"4.52", TransformersRelease::k452}, {"4.53.3", TransformersRelease::k452},
       {"4.54", TransformersRelease::k454}, {"4.57.6", TransformersRelease::k454},
       {"5", TransformersRelease::k5},      {"5.24.0", TransformersRelease::k5},
   };
