@@ -93,9 +93,13 @@ void axolotl_targets(Job& job, const Entry& e) {
 }
 
 void axolotl_attention(Job& job, const Entry& e) {
-  // Every other one computes attention in blocks: sdpa, flash_attention_2, flex_attention, a kernel of the
-  // hub.
-  job.set("plan.attention", text_of(e) == "eager" ? "materialised" : "flash", e);
+  // Every other one computes attention in blocks: sdpa, flex_attention, a kernel of the hub.
+  const std::string word = text_of(e);
+  job.set("plan.attention",
+          word == "eager"                       ? "materialised"
+          : word.starts_with("flash_attention") ? "flash_attention_2"
+                                                : "flash",
+          e);
 }
 
 void axolotl_fsdp(Job& job, const Entry& e) {
@@ -185,7 +189,7 @@ constexpr Rule kAxolotl[] = {
     {"tiled_mlp", Use::kNotModelled, "", "the MLP keeps activations of a part of the tokens"},
     // attn_implementation replaces one key per implementation; both are read.
     {"attn_implementation", Use::kCustom, "plan.attention", "", axolotl_attention},
-    {"flash_attention", Use::kWhenTrue, "plan.attention", "flash"},
+    {"flash_attention", Use::kWhenTrue, "plan.attention", "flash_attention_2"},
     {"sdp_attention", Use::kWhenTrue, "plan.attention", "flash"},
     {"flex_attention", Use::kWhenTrue, "plan.attention", "flash"},
     {"xformers_attention", Use::kWhenTrue, "plan.attention", "flash"},

@@ -40,7 +40,7 @@ void trl_attention(Job& job, const Entry& e) {
       kind.find('/') == kind.npos)
     reject_value(e,
                  "eager, sdpa, flash_attention_2, flash_attention_3, flex_attention or a kernel of the Hub");
-  job.set("plan.attention", "flash", e);
+  job.set("plan.attention", kind.starts_with("flash_attention") ? "flash_attention_2" : "flash", e);
 }
 
 /// The weight of the reference model in DPO and GRPO; at 0 there is none. KTO, CPO and ORPO have the key too:

@@ -80,7 +80,7 @@ constexpr Rule kLlamaFactory[] = {
     {"use_reentrant_gc", Use::kChoice, "plan.checkpoint_reentrant", "true=true|false=false"},
     {"gradient_checkpointing_kwargs.use_reentrant", Use::kNoEffect},  // it has its own, of use_reentrant_gc
     {"flash_attn", Use::kChoice, "plan.attention",
-     "auto=flash|fa2=flash|fa3=flash|sdpa=flash|disabled=materialised"},
+     "auto=flash|fa2=flash_attention_2|fa3=flash_attention_2|sdpa=flash|disabled=materialised"},
     {"enable_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     // Replaces `optim`, whatever it says.
     {"use_muon", Use::kWhenTrue, "@optimizer", "muon"},

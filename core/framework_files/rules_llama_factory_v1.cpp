@@ -56,7 +56,7 @@ constexpr Rule kV1[] = {
     {"micro_batch_size", Use::kCopy, "train.micro_batch"},
     {"global_batch_size", Use::kCopy, kGlobalBatch},
     {"flash_attn", Use::kChoice, "plan.attention",
-     "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash"},
+     "eager=materialised|sdpa=flash|flash_attention_2=flash_attention_2|flash_attention_3=flash_attention_2"},
     {"bf16", Use::kChoice, kBf16, "true=true|false=false"},
     {"enable_activation_checkpointing", Use::kChoice, "train.recompute", "true=full|false=none"},
     {"batching_strategy", Use::kNotModelled, "normal", kBatching},

@@ -39,7 +39,12 @@ void swift_bits(Job& job, const Entry& e) {
 }
 
 void swift_attention(Job& job, const Entry& e) {
-  job.set("plan.attention", text_of(e) == "eager" ? "materialised" : "flash", e);
+  const std::string word = text_of(e);
+  job.set("plan.attention",
+          word == "eager"                 ? "materialised"
+          : word.starts_with("flash_att") ? "flash_attention_2"
+                                          : "flash",
+          e);
 }
 
 /// Names of its configurations: zero0 to zero3, zero2_offload, zero3_offload. Paths are read as files.

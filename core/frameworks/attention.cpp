@@ -180,6 +180,18 @@ AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
   return {contiguous(t, output), weights};
 }
 
+AttentionOutputs flash_attention_2(Tape& t, const AttentionInputs& given) {
+  const ModuleScope scope(t, "self_attn");
+  // Variables of flash_attention_forward(); where they are f32, autocast's type replaces them for the kernel.
+  AttentionInputs in = given;
+  in.mask.reset();
+  in.q = t.lowered(in.q);
+  in.k = t.lowered(in.k);
+  in.v = t.lowered(in.v);
+  const Tensor output = transpose(t, flash(t, in), 1, 2);
+  return {contiguous(t, output), {}};
+}
+
 AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   const ModuleScope scope(t, "self_attn");
   AttentionInputs in = given;

@@ -1,5 +1,6 @@
-// Attention as transformers calls it: eager, and scaled_dot_product_attention with the kernel that CUDA
-// takes. Rotation and projections belong to the models. The other operators: operators.hpp.
+// Attention as transformers calls it: eager, scaled_dot_product_attention with the kernel that CUDA
+// takes, and the package flash-attn. Rotation and projections belong to the models. The other operators:
+// operators.hpp.
 #pragma once
 #include "core/frameworks/operators.hpp"
 
@@ -26,5 +27,7 @@ struct AttentionOutputs {
 
 AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in);
 AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& in);
+/// Causal masks and windows are arguments of its kernel, which reads grouped heads as they are.
+AttentionOutputs flash_attention_2(Tape& t, const AttentionInputs& in);
 
 }  // namespace trainhost::frameworks

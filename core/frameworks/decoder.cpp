@@ -71,7 +71,8 @@ Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
 
 /// None where SDPA needs no mask.
 Tensor Decoder::mask(bool window) {
-  if (s_.unsloth.on) return {};  // xformers has causal masks and windows without memory
+  // xformers and flash-attn have causal masks and windows without memory.
+  if (s_.unsloth.on || s_.attention == AttentionKernel::kFlash2) return {};
   // Causal SDPA needs no mask (is_causal). Eager attention adds one of the type of the weights; a window
   // needs a boolean one, which SDPA converts in each layer.
   const bool eager = s_.attention == AttentionKernel::kEager;

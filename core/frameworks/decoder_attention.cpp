@@ -175,9 +175,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   // attn_logit_softcapping, which no kernel of SDPA has.
   if (seed_oss_) in.dropout = s_.dropout;
   in.soft_cap = a_.family == "gemma2" && s_.attention == AttentionKernel::kEager;
-  AttentionOutputs out = w.sinks                                   ? attention_with_sinks(in, w.sinks)
-                         : s_.attention == AttentionKernel::kEager ? eager_attention(t_, in)
-                                                                   : sdpa_attention(t_, in);
+  AttentionOutputs out = w.sinks                                    ? attention_with_sinks(in, w.sinks)
+                         : s_.attention == AttentionKernel::kEager  ? eager_attention(t_, in)
+                         : s_.attention == AttentionKernel::kFlash2 ? flash_attention_2(t_, in)
+                                                                    : sdpa_attention(t_, in);
   out.output = reshape(t_, out.output, {batch_, sequence_, w.heads * w.head_dim});
   if (s_.unsloth.on && w.o.lora_a) {
     const ModuleScope scope(t_, w.o.module);

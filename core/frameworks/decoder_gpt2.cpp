@@ -45,7 +45,9 @@ Tensor Decoder::gpt2_layer(const Tensor& input, const LayerWeights& w, const Con
     in.mask = context.mask;
     in.f32_softmax = false;
     in.dropout = s_.dropout;
-    attended = s_.attention == AttentionKernel::kEager ? eager_attention(t_, in) : sdpa_attention(t_, in);
+    attended = s_.attention == AttentionKernel::kEager    ? eager_attention(t_, in)
+               : s_.attention == AttentionKernel::kFlash2 ? flash_attention_2(t_, in)
+                                                          : sdpa_attention(t_, in);
     attended.output = reshape(t_, attended.output, {batch_, sequence_, width});
     attended.output = run(w.o, attended.output);
     const ModuleScope scope(t_, "attn.resid_dropout");

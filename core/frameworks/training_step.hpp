@@ -25,7 +25,8 @@
 
 namespace trainhost::frameworks {
 
-enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
+/// kFlash2: the package flash-attn (attn_implementation = "flash_attention_2" of transformers).
+enum class AttentionKernel : std::uint8_t { kEager, kSdpa, kFlash2 };
 /// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, the GPT of litgpt,
 /// or that of Megatron Core.
 enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt, kMegatron };

@@ -182,6 +182,17 @@ void set_framework(const Settings& s, RunConfig& c) {
                     : type == Type::kBool    ? (s.flag(key) ? "true" : "false")
                                              : s.text(key);
   }
+  if (s.text("plan.attention") == "flash_attention_2") {
+    s.rule([&] {
+      s.depends_on("plan.framework");
+      if (c.framework.empty())
+        throw usage_error(
+            "plan.attention = \"flash_attention_2\" is a setting of transformers, but plan.framework is not "
+            "given",
+            "example: --for transformers", s.where("plan.attention"));
+    });
+    options["attention"] = "flash_attention_2";
+  }
   require_possible_products(s, c);
   require_possible_outliers(s, c);
   if (const DevicePreset* device = find_device_preset(c.device);

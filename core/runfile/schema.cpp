@@ -181,7 +181,7 @@ constexpr Key kKeys[] = {
     {"plan.gradients", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8", "\"fp32\"", "type of the gradients; default: fp32"},
     {"plan.master", Type::kChoice, "", 0, 0, "none|fp32|bf16", "\"fp32\"", "type of the master weights; default: fp32 if the weights are narrower; for QLoRA of transformers, none = embedding, norms and head are not cast to fp32"},
     {"plan.moments", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8", "\"fp32\"", "type of the optimizer state; default: fp32"},
-    {"plan.attention", Type::kChoice, "\"flash\"", 0, 0, "flash|materialised", "", "flash | materialised (the scores are kept in memory)"},
+    {"plan.attention", Type::kChoice, "\"flash\"", 0, 0, "flash|flash_attention_2|materialised", "", "flash | flash_attention_2 (the package flash-attn, which transformers calls instead of SDPA) | materialised (the scores are kept in memory)"},
     {"plan.cross_entropy", Type::kChoice, "\"fused\"", 0, 0, "fused|plain|in-place|chunked|liger|cut", "", "fused (logits in chunks of tokens, one at a time) | plain (logits and their gradient are materialised, as Hugging Face does in f32) | in-place (one buffer for both: fused loss of Megatron-LM) | chunked (logits in chunks that exist together, CEWithChunkedOutputLoss of torchtune) | liger (fused linear cross-entropy of Liger) | cut (Cut Cross Entropy: no logits in memory); under a framework the default is its own"},
     {"plan.offload_weights", Type::kChoice, "\"none\"", 0, 0, "none|cpu|nvme", "", "none | cpu | nvme: tier that the weights are offloaded to"},
     {"plan.offload_optimizer", Type::kChoice, "\"none\"", 0, 0, "none|cpu|nvme", "", "none | cpu | nvme: tier that the optimizer state is offloaded to"},

@@ -34,7 +34,7 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "expert_tensor", "first_stage_layers",
   "last_stage_layers", "offload_gradients", "lora_head", "saved_head", "saved_embedding", "lora_embedding", "lora_dropout", "context_exchange",
   "recompute_modules", "router_type", "compiled_loss", "rope_fusion", "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
-  "compute_capability"]
+  "compute_capability", "attention"]
 priority = 80
 )");
 
@@ -161,6 +161,19 @@ void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
                            "plan.checkpoint_reentrant = false: the checkpoints of Unsloth are reentrant, "
                            "whatever its arguments say",
                            "leave it out");
+}
+
+/// The package flash-attn, in modules of transformers. Unsloth has its own attention.
+void set_attention_options(const rules::Options& given, pytorch::Options& o) {
+  using pytorch::Framework;
+  if (given.word("attention", {"flash", "flash_attention_2", "materialised"}) != "flash_attention_2") return;
+  if (o.framework != Framework::kPlain && o.framework != Framework::kFsdp2 &&
+      o.framework != Framework::kDeepSpeed)
+    throw abi::StatusError(
+        TH_E_ARG,
+        "plan.attention = \"flash_attention_2\" of " + o.name + ": it is a setting of models of transformers",
+        "set it to \"flash\"");
+  o.flash_attention_2 = o.name != "unsloth";
 }
 
 /// text: names separated by commas, each of which switches a kernel on.
@@ -366,6 +379,7 @@ pytorch::Options options_of(const th_host* host) {
   else if (const auto elements = given.count("reduce_bucket"))
     o.reduce_bucket = elements;
   o.overlap_reduce = given.flag("overlap_reduce", false);
+  set_attention_options(given, o);
   set_checkpoint_options(given, o);
   // -1: what transformers takes for "auto".
   const auto elements_of = [&](const char* key, std::optional<std::uint64_t> otherwise) {

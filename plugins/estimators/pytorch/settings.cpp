@@ -177,6 +177,23 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
                   (l.loss && layers.empty() ? "; no kernels in the layers (plan.liger_kernels)." : "."));
 }
 
+/// The package flash-attn in modules of transformers, when the types are known. What it has no kernels for is
+/// planned with SDPA, and gpt-oss, whose softmax has a sink, with eager attention.
+void set_flash_attention_2(const model::Architecture& a, const RunSpec& r, const Options& o,
+                           frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (!o.flash_attention_2 || a.family == "gpt_oss") return;
+  constexpr std::uint32_t kWidest = 256;
+  const bool wide = std::ranges::any_of(
+      a.layers, [](const model::LayerRun& run) { return run.layer.attention.head_dim > kWidest; });
+  const bool narrow_types = is_half(r.compute) || s.weights != Element::kF32;
+  if (!wide && narrow_types) {
+    s.attention = frameworks::AttentionKernel::kFlash2;
+    return;
+  }
+  notes.push_back("Attention is planned with SDPA: flash-attn (plan.attention) has no kernels for " +
+                  std::string(wide ? "heads of more than 256 elements." : "f32."));
+}
+
 /// Format v1 of LLaMA-Factory.
 void set_trainer_loss(const model::Architecture& a, const RunSpec& r, const Options& o,
                       frameworks::StepSettings& s, std::vector<std::string>& notes) {
@@ -463,6 +480,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
   if (o.name == "unsloth") set_unsloth(a, r, s, notes);
   set_preferences(a, r, o, s, notes);
+  set_flash_attention_2(a, r, o, s, notes);
   if (o.name == "transformers") set_release(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);

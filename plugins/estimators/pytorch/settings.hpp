@@ -56,7 +56,8 @@ struct Options {
   bool float8_gather = true;   // of torchtitan
   TorchtitanVersion version = TorchtitanVersion::k02;
   LitgptRelease litgpt_release = LitgptRelease::kNewest;
-  std::optional<bool> reentrant;  // checkpoints of recomputed layers; else the framework's default
+  bool flash_attention_2 = false;  // plan.attention: the package flash-attn
+  std::optional<bool> reentrant;   // checkpoints of recomputed layers; else the framework's default
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
   bool allocator_given = false;

@@ -66,9 +66,9 @@ void set_release(const model::Architecture& a, const RunSpec& r, const Options& 
   std::string text = name + " (plan.framework_version)";
   if (o.release >= TransformersRelease::k446)
     text += ": the loss copies the logits in f32 (4 bytes per token and word of the vocabulary)";
-  if (o.release >= TransformersRelease::k452)
+  if (o.release >= TransformersRelease::k452 && s.attention == frameworks::AttentionKernel::kSdpa)
     text += std::string(o.release >= TransformersRelease::k446 ? ", and" : ":") +
-            " SDPA repeats keys and values for each query head, which attn_implementation = "
+            " SDPA repeats keys and values for each query head, which plan.attention = "
             "\"flash_attention_2\" does not";
   if (o.release == TransformersRelease::k449 || o.release == TransformersRelease::k452)
     text += "; the releases from 4.49 to 4.53 follow the same rules and were not run";

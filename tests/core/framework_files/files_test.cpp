@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(scripts_of_trl_name_adapters_beside_training_arguments) {
   BOOST_TEST(s.at("lora.rank") == "16");
   BOOST_TEST(s.at("lora.targets") == "all-linear @6");
   BOOST_TEST(s.at("lora.base") == "nf4 @8");
-  BOOST_TEST(s.at("plan.attention") == "flash @7");
+  BOOST_TEST(s.at("plan.attention") == "flash_attention_2 @7");
   BOOST_TEST(s.count("plan.weights") == 0u);
   // The adapters are cast to bf16; the rest stays as it is loaded.
   BOOST_TEST(s.at("plan.gradients") == "bf16");
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(axolotl_trains_adapters_on_a_quantized_model) {
                                         {"train.recompute", "full @25"},
                                         {"optimizer.name", "adamw @20"},
                                         {"plan.optimizer_paged", "true @20"},
-                                        {"plan.attention", "flash @26"},
+                                        {"plan.attention", "flash_attention_2 @26"},
                                         {"plan.cross_entropy", "plain"},
                                         {"lora.rank", "32 @10"},
                                         {"lora.alpha", "16 @11"},

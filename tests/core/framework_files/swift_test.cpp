@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(a_script_trains_adapters_under_a_configuration_of_deepspeed
                              {"train.grad_accum", "8 @16"},
                              {"train.recompute", "full"},
                              {"plan.checkpoint_reentrant", "true"},
-                             {"plan.attention", "flash @21"},
+                             {"plan.attention", "flash_attention_2 @21"},
                              {"plan.cross_entropy", "plain"},
                              {"plan.offload_optimizer", "cpu @22"},
                              {"plan.offload_weights", "cpu @22"},

@@ -410,4 +410,38 @@ BOOST_AUTO_TEST_CASE(verdicts_are_those_of_a_step_that_is_calculated_anew) {
   BOOST_TEST(same_bytes == 50u);
 }
 
+// What the measured runs of transformers_runs_test.cpp had. Its kernels need no mask for a window, and read
+// grouped heads as they are, which SDPA of older releases does not.
+BOOST_AUTO_TEST_CASE(the_package_flash_attn_has_no_masks_and_repeats_nothing) {
+  ModelSpec m = llama_8b();
+  m.vocab = 1000;  // so that a layer sets the peak
+  RunSpec r = mixed_precision();
+  r.recompute = Recompute::kFull, r.micro_batch = 8;
+  const auto total = [&](const char* attention, const char* release) {
+    return estimate(r,
+                    {{"framework", "transformers"}, {"attention", attention}, {"framework_version", release}},
+                    m)
+        .tier_bytes(Tier::kDevice);
+  };
+  BOOST_TEST(total("flash", "5") == total("flash_attention_2", "5"));
+  BOOST_TEST(total("flash", "4.48") > total("flash_attention_2", "4.48"));
+  // With a window SDPA has a mask in every release.
+  m = *find_model_preset("mistral-7b-v0.1");
+  r.seq_len = 8192, r.micro_batch = 1;
+  r.mode = RunMode::kLora, r.memory.frozen = DType::kBF16, r.lora_rank = 8, r.lora_targets = 1;
+  r.recompute = Recompute::kNone;
+  BOOST_TEST(total("flash", "5") > total("flash_attention_2", "5"));
+  // It has no kernels for f32.
+  r = {};
+  r.weight = r.compute = DType::kF32, r.master = DType::kNone, r.seq_len = 128;
+  const auto of = [&](const char* framework) {
+    return estimate(r, {{"framework", framework}, {"attention", "flash_attention_2"}});
+  };
+  BOOST_TEST(has_note(of("transformers"),
+                      "Attention is planned with SDPA: flash-attn (plan.attention) has no kernels"));
+  BOOST_CHECK_EXCEPTION(of("torchtitan"), plugin::PluginError, [](const plugin::PluginError& e) {
+    return std::string(e.what()).find("it is a setting of models of transformers") != std::string::npos;
+  });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -28,16 +28,16 @@ constexpr MeasuredStep kMeasuredSteps[] = {
     {"mistral-7b-v0.1", Trained::kFull, 1, 8, 72'435'230'720, 0.0},
     {"mistral-7b-v0.1", Trained::kFull, 2, 2, 36'225'939'968, 0.0},
     {"mistral-7b-v0.1", Trained::kFull, 2, 4, 36'226'136'576, 0.0},
-    {"mistral-7b-v0.1", Trained::kLora, 1, 4, 26'704'571'904, 0.06},
-    {"mistral-7b-v0.1", Trained::kLora, 1, 8, 38'742'912'512, 0.04},
-    {"mistral-7b-v0.1", Trained::kQlora, 1, 4, 16'373'838'336, 0.10},
-    {"mistral-7b-v0.1", Trained::kQlora, 1, 8, 28'412'178'944, 0.05},
-    {"mistral-7b-v0.1", Trained::kLora, 2, 2, 15'144'870'400, 1.22},
-    {"mistral-7b-v0.1", Trained::kLora, 2, 4, 21'959'827'968, 1.60},
-    {"mistral-7b-v0.1", Trained::kQlora, 2, 2, 9'424'594'432, 1.96},
-    {"mistral-7b-v0.1", Trained::kQlora, 2, 4, 15'970'067'968, 2.21},
-    {"llama-2-70b", Trained::kQlora, 1, 4, 68'126'381'056, 0.67},
-    {"llama-2-70b", Trained::kQlora, 2, 2, 46'685'287'936, 0.50},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 4, 26'704'571'904, -0.01},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 8, 38'742'912'512, -0.01},
+    {"mistral-7b-v0.1", Trained::kQlora, 1, 4, 16'373'838'336, -0.01},
+    {"mistral-7b-v0.1", Trained::kQlora, 1, 8, 28'412'178'944, -0.01},
+    {"mistral-7b-v0.1", Trained::kLora, 2, 2, 15'144'870'400, 0.0},
+    {"mistral-7b-v0.1", Trained::kLora, 2, 4, 21'959'827'968, 0.0},
+    {"mistral-7b-v0.1", Trained::kQlora, 2, 2, 9'424'594'432, 0.0},
+    {"mistral-7b-v0.1", Trained::kQlora, 2, 4, 15'970'067'968, 0.0},
+    {"llama-2-70b", Trained::kQlora, 1, 4, 68'126'381'056, -0.02},
+    {"llama-2-70b", Trained::kQlora, 2, 2, 46'685'287'936, 0.0},
     {"PowerLM-3b", Trained::kFull, 1, 4, 35'134'836'736, -0.03},
     {"PowerLM-3b", Trained::kFull, 1, 8, 47'059'390'976, -0.02},
     {"PowerLM-3b", Trained::kFull, 2, 2, 17'626'672'128, -0.31},
@@ -85,6 +85,7 @@ frameworks::StepSettings settings_of_step(const model::Architecture& a, const Me
   o.release_name = is_granite(run) ? "4.45.2" : "4.48.1";
   o.release = pytorch::transformers_release(o.release_name);
   o.loop = frameworks::OptimizerLoop::kForeach;
+  o.flash_attention_2 = true;
   o.lora_dropout = 0.1;
   o.products.capability = 80;
   std::vector<std::string> notes;
