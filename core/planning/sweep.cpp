@@ -32,12 +32,13 @@ struct Point {
 class Sweeper {
  public:
   Sweeper(const RunSource& source, const Axis& axis, const PlanRequest& request)
-      : source_(source), axis_(axis), request_(request) {}
+      : source_(source), axis_(axis), request_(request), asked_(request.estimators) {}
 
   SweepResult run() {
     v_.key = axis_.key, v_.unit = axis_.unit;
     choose_estimator();
     for (std::size_t i = 0; i < axis_.values.size(); ++i) point(i);
+    if (v_.curves.empty()) plan_by_closed_form();
     // No point gave a curve: the first error explains it best.
     if (v_.curves.empty()) throw *first_error_;
     describe_run_line();
@@ -91,6 +92,21 @@ class Sweeper {
           fmt::format("estimator {} is used because it plans every point; {} matches the first point better "
                       "but cannot plan all",
                       best(worst), best(first)));
+  }
+
+  /// As a plan of one point does where the estimator of the framework does not describe the run.
+  void plan_by_closed_form() {
+    const std::vector<std::string> kAuto{"auto"};
+    const bool chosen = asked_.empty() ? described_ && described_->estimators == kAuto : asked_ == kAuto;
+    if (!chosen || !unsupported_ || described_->framework.empty() || !registry_->find(kClosedFormEstimator))
+      return;
+    request_.estimators = {kClosedFormEstimator};
+    errors_.clear(), how_.clear(), first_error_.reset();
+    for (std::size_t i = 0; i < axis_.values.size(); ++i) point(i);
+    v_.remarks.push_back(
+        fmt::format("{}. The closed form '{}' answers instead: it assumes fused kernels, and {} keeps more "
+                    "activations.",
+                    escaped(*unsupported_, 400), kClosedFormEstimator, escaped(described_->framework, 80)));
   }
 
   /// The run line has the recomputation policy if it is the same at all points; otherwise each point has it.
@@ -161,6 +177,8 @@ class Sweeper {
     } catch (const Error& e) {
       if (!first_error_) first_error_ = e;
       if (errors_[i].empty()) errors_[i] = e.what();
+      const auto* refused = dynamic_cast<const plugin::PluginError*>(&e);
+      if (refused && refused->status() == "unsupported" && !unsupported_) unsupported_ = e.what();
     }
   }
 
@@ -257,6 +275,7 @@ class Sweeper {
   const RunSource& source_;
   const Axis& axis_;
   PlanRequest request_;
+  const std::vector<std::string> asked_;  // estimators that the user named
   SweepResult v_;
   std::unique_ptr<plugin::Registry> registry_;
   decltype(runfile::RunConfig::plugin_options) options_;
@@ -265,6 +284,7 @@ class Sweeper {
   std::vector<std::string> errors_, how_;        // by point
   std::optional<runfile::RunConfig> described_;  // the first valid run
   std::optional<Error> first_error_;
+  std::optional<std::string> unsupported_;  // why the estimator of the framework describes no point
   std::optional<TrainerTraits> first_traits_;
   std::map<std::uint64_t, Point> runs_[2];  // between points; [1]: for closed forms
   std::map<std::pair<std::uint64_t, std::string>, Estimate> between_;

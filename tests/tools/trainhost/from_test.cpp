@@ -31,6 +31,29 @@ struct Job {
 
 BOOST_AUTO_TEST_SUITE(from)
 
+// As plan does: the replay does not describe FSDP of axolotl.
+BOOST_AUTO_TEST_CASE(a_sweep_is_planned_in_closed_form_where_the_replay_does_not_describe_the_run) {
+  Job job;
+  std::ofstream(job.folder.path() / "fsdp.yml")
+      << "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\n"
+         "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n";
+  const std::vector<std::string> sweep{"sweep",
+                                       "--from",
+                                       "fsdp.yml",
+                                       "--device=h100-80gb",
+                                       "--set",
+                                       "parallel.data=4",
+                                       "--over=train.micro_batch=1..2"};
+  const Outcome r = job.run(sweep);
+  BOOST_TEST(r.code == 0, r.out << r.err);
+  BOOST_TEST(has(r.out, "does not describe FSDP of axolotl"), r.out);
+  BOOST_TEST(has(r.out, "The closed form 'transformer' answers instead"), r.out);
+  // One that the user names is an error.
+  std::vector<std::string> named = sweep;
+  named.push_back("--estimator=pytorch");
+  BOOST_TEST(job.run(named).code == 2);
+}
+
 // A file of DeepSpeed does not say how many devices there are; --devices of the search does.
 BOOST_AUTO_TEST_CASE(a_search_shards_over_the_devices_that_it_is_given) {
   Job job;
