@@ -949,6 +949,14 @@ def draw_sharded_kindred(seed: int, number: int) -> Case:
     return draw_sharded(seed, place * len(SHARDED_KINDRED) + family, SHARDED_KINDRED, SHARDED_WAYS, small=number >= 48)
 
 
+def draw_sharded_quantized_kindred(seed: int, number: int) -> Case:
+    """Case `number` of a seed of families like Llama with adapters over 4-bit weights that accelerate shards, by FSDP1 or FSDP2.
+    Every third case has few words, so that a layer sets the peak."""
+    case = draw_sharded(seed + 2, number, SHARDED_KINDRED, (draw_sharded_quantized,))
+    few = {"vocab": 200 + 8 * number, "batch": 2, "sequence": 300 + number} if number // len(SHARDED_KINDRED) % 3 == 1 else {}
+    return dataclasses.replace(case, **few)
+
+
 def draw_sharded_gemma(seed: int, number: int) -> Case:
     """Case `number` of a seed of Gemma 1 to 3 under FSDP1 and FSDP2 as accelerate prepares them, in full training and with
     adapters."""

@@ -33,7 +33,7 @@ void require_compared_family(const model::Architecture& a, const Options& o,
   if (l.loss || l.norms || l.rotary || l.swiglu)
     reject("kernels of Liger in the family '" + a.family + "' under " + name, kReason,
            "leave plan.cross_entropy and plan.liger_kernels out");
-  if (s.nf4 || s.int8)
+  if (s.int8 || (s.nf4 && !was_compared(a.family, Comparison::kPackedByAccelerate)))
     reject("quantized weights of the family '" + a.family + "' under " + name, kReason,
            "set lora.base to \"bf16\"");
 }

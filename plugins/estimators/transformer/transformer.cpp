@@ -277,6 +277,21 @@ std::string note_of_experts(const RunSpec& run) {
          ". plan.quant_experts = true plans experts that something else quantizes.";
 }
 
+/// What plan.framework_version changes here: transformers 4 has experts that bitsandbytes quantizes, and
+/// FSDP1 by default, which shards packed weights.
+std::string note_of_release(const std::string& framework, const std::string& version,
+                            const model::Architecture& a, const RunSpec& run) {
+  const bool packed = is_transformers_4(framework, version) && trains_adapters(run) &&
+                      run.memory.frozen != DType::kNone && bits_of(run.memory.frozen) <= 8;
+  const std::string effect = !packed                 ? ""
+                             : a.has_experts()       ? "quantized experts"
+                             : run.parallel.zero > 0 ? "the shares of packed weights"
+                                                     : "";
+  return "plan.framework_version = \"" + version + "\" " +
+         (effect.empty() ? "is without effect in the closed form."
+                         : "changes " + effect + " only in the closed form.");
+}
+
 /// traits: null where no trainer was named. framework: the step of another framework is planned.
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
                const TrainerTraits* traits, const std::string& framework_name) {
@@ -362,6 +377,8 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     if (const auto bytes = given.count("runtime")) set_runtime(report, *bytes);
     if (trains_with_torch_optim(framework) && run.mode != RunMode::kInference) bound_step_of_torch(report);
     add_notes(report, a, model, run, p ? &traits : nullptr, framework);
+    if (const auto version = given.text("framework_version"))
+      report.notes.push_back(note_of_release(framework, *version, a, run));
     abi::send_report(report, sink, summary);
   });
 }

@@ -311,6 +311,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_granite_olmo_and_other_sharded_families_agree
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 10u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_sharded_4_bit_weights_of_families_like_llama_agrees_with_pytorch) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("sharded-quantized-kindred");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 4u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_gemma_under_fsdp_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("sharded-gemma");
   for (const char* family : {"gemma", "gemma2", "gemma3"})

@@ -69,8 +69,9 @@ BOOST_AUTO_TEST_CASE(families_like_llama_are_sharded_where_their_step_was_compar
   r = mixed_precision();
   r.parallel.data = 8, r.parallel.zero = 2, r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
   r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
-  check_refused(r, {{"framework", "transformers"}}, "quantized weights of the family 'granite' under FSDP2",
-                m);
+  BOOST_TEST(has_note(estimate(r, {{"framework", "transformers"}}, m), "FSDP2: 8 ranks"));
+  check_refused(r, {{"framework", "transformers"}}, "quantized weights of the family 'gemma2' under FSDP2",
+                *model::find_planned_preset("gemma-2-9b"));
   check_refused(r, {{"framework", "deepspeed"}}, "quantized weights of the family 'granite' under DeepSpeed",
                 m);
 }

@@ -219,4 +219,20 @@ BOOST_AUTO_TEST_CASE(experts_are_said_to_be_cast_only_where_they_are) {
   BOOST_TEST(!has_note(note(DType::kF32, "deepspeed"), cast));
 }
 
+BOOST_AUTO_TEST_CASE(a_release_says_what_it_changes_in_the_closed_form) {
+  const std::map<std::string, std::string> options{{"framework", "transformers"},
+                                                   {"framework_version", "4.57"}};
+  RunSpec r;
+  constexpr const char* kNone = "plan.framework_version = \"4.57\" is without effect in the closed form.";
+  BOOST_TEST(has_note(with_options(r, options), kNone));
+  BOOST_TEST(!has_note(with_options(r, {{"framework", "transformers"}}), "plan.framework_version"));
+  r.mode = RunMode::kQlora, r.lora_rank = 8, r.lora_targets = 1, r.memory.frozen = DType::kNF4;
+  BOOST_TEST(has_note(with_options(r, options), kNone));
+  BOOST_TEST(has_note(with_options(r, options, *model::find_planned_preset("mixtral-8x7b-v0.1")),
+                      "changes quantized experts only in the closed form"));
+  r.parallel.data = 2, r.parallel.zero = 3;
+  BOOST_TEST(
+      has_note(with_options(r, options), "changes the shares of packed weights only in the closed form"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -46,6 +46,8 @@ constexpr MeasuredStep kMeasuredSteps[] = {
     {"PowerLM-3b", Trained::kLora, 2, 4, 16'819'665'408, -0.05},
     {"PowerLM-3b", Trained::kLora, 1, 4, 20'169'870'848, -0.02},
     {"PowerLM-3b", Trained::kLora, 1, 8, 33'152'880'128, -0.01},
+    {"PowerLM-3b", Trained::kQlora, 2, 2, 7'826'759'168, -0.02},
+    {"PowerLM-3b", Trained::kQlora, 2, 4, 14'319'836'672, -0.02},
     {"PowerLM-3b", Trained::kQlora, 1, 4, 15'151'677'952, -0.03},
     {"PowerLM-3b", Trained::kQlora, 1, 8, 28'134'687'232, -0.01},
 };
