@@ -141,11 +141,28 @@ std::string replaceable_by(std::string_view run_key) {
   return run_key.starts_with('@') ? "" : std::string(run_key);
 }
 
+/// Whether the value describes the model alone, which --model replaces.
+bool is_of_model(std::string_view run_key) {
+  constexpr std::string_view kMegatron[] = {
+      "experts",     "experts_per_token", "expert_width", "shared_width",  "query_groups", "sparse_layers",
+      "q_lora_rank", "kv_lora_rank",      "qk_head_dim",  "rope_head_dim", "v_head_dim",   "positions"};
+  constexpr std::string_view kPrefix = "@megatron.";
+  return run_key.starts_with("model.") ||
+         (run_key.starts_with(kPrefix) &&
+          std::ranges::find(kMegatron, run_key.substr(kPrefix.size())) != std::end(kMegatron));
+}
+
+bool is_given(std::string_view run_key, const Job& job) {
+  const std::string option = replaceable_by(run_key);
+  return (!option.empty() && job.is_option(option)) ||
+         (is_of_model(run_key) && (job.is_option("model.preset") || job.is_option("model.config")));
+}
+
 /// Remembers a value that is not known, unless an option of the command line, or a config.json among the
 /// files for the model, replaces it.
 void note_unknown(const Rule& r, const Entry& e, Job& job) {
   const std::string key = replaceable_by(r.run_key);
-  if (!key.empty() && job.is_option(key)) return;
+  if (is_given(r.run_key, job)) return;
   if (r.run_key == std::string_view(kModel) && job.find(kConfigFile)) return;
   job.unknown.push_back({e.shown(), runfile::written(e.value), e.value.where,
                          key == "model.preset" ? "--model=MODEL"
@@ -215,20 +232,20 @@ void Job::set(const std::string& run_key, std::string value, const Entry& from) 
   // Two files, or two keys with one meaning, may agree; the framework's own defaults give way silently.
   const auto old = settings_.find(run_key);
   if (old != settings_.end() && !old->second.by_default && old->second.value != value) {
-    // An option decides.
+    if (is_given(run_key, *this)) return;  // an option decides
     const std::string option = replaceable_by(run_key);
-    if (!option.empty() && is_option(option)) return;
+    const std::string decide = is_of_model(run_key) ? "; or give --model=MODEL"
+                               : option.empty()     ? ""
+                                                    : fmt::format("; or give --set {}=VALUE", option);
     // Settings between rules ("@model") have names and values of their own.
     if (run_key.starts_with('@'))
       throw usage_error(fmt::format("{} = {} contradicts {} in {}", from.shown(),
                                     runfile::written(from.value), old->second.key, place(old->second.where)),
-                        "make both equal, or remove one of them", from.value.where);
+                        "make both equal, or remove one of them" + decide, from.value.where);
     throw usage_error(
         fmt::format("{} means {} = {}, but {} in {} means {}", from.shown(), run_key, escaped(value, 60),
                     old->second.key, place(old->second.where), escaped(old->second.value, 60)),
-        "make both equal, or remove one of them" +
-            (option.empty() ? std::string() : fmt::format("; or give --set {}=VALUE", option)),
-        from.value.where);
+        "make both equal, or remove one of them" + decide, from.value.where);
   }
   settings_[run_key] = {std::move(value), from.shown(), from.value.where, false};
 }

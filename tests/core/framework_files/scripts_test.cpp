@@ -470,6 +470,19 @@ BOOST_AUTO_TEST_CASE(an_option_decides_between_branches_that_contradict_each_oth
   BOOST_TEST(error_of("t.sh", script, {{"train.recompute", "selective"}}) == "");
 }
 
+BOOST_AUTO_TEST_CASE(a_model_of_the_command_line_decides_between_branches_of_sizes) {
+  const std::string script =
+      "if [ $SIZE = 7B ]; then\n  N=\"--num-layers 4 --moe-router-topk 2\"\nelif [ $SIZE = 13B ]; then\n  "
+      "N=\"--num-layers 8 --moe-router-topk 4\"\nfi\n"
+      "python pretrain_gpt.py --hidden-size $H --num-attention-heads 4 --seq-length 64 --bf16 --vocab-size "
+      "100 "
+      "--micro-batch-size 1 --swiglu $N\n";
+  BOOST_TEST(
+      error_of("t.sh", script).ends_with("(make both equal, or remove one of them; or give --model=MODEL)"),
+      error_of("t.sh", script));
+  BOOST_TEST(error_of("t.sh", script, {{"model.preset", "llama-3.2-1b"}}) == "");
+}
+
 BOOST_AUTO_TEST_CASE(files_of_gpt_neox_are_not_those_of_deepspeed) {
   for (const char* key : {"pipe_parallel_size", "pipe-parallel-size"})
     BOOST_TEST(error_of("a.yml", fmt::format("{{\"{}\": 1, \"num-layers\": 12, # comment\n "
