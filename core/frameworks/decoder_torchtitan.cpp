@@ -15,6 +15,7 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
     : t_(tape),
       s_(settings),
       qwen3_(a.family == "qwen3" || a.family == "qwen3_moe"),
+      llama4_(a.family.starts_with("llama4")),
       latent_(a.layers.front().layer.attention.latent),
       batch_(settings.batch),
       sequence_(settings.sequence / settings.context),
@@ -26,7 +27,7 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
     auto made = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
     units_ = made.get();
     fsdp_ = std::move(made);
-    if (s_.expert > 1) units_->separate_experts(s_.fsdp.ranks / s_.expert);
+    if (s_.expert > 1) units_->separate_experts(s_.fsdp.ranks * s_.tensor / s_.expert);
   }
   if (s_.stage.first()) embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   const model::Attention& first = a.layers.front().layer.attention;
@@ -223,8 +224,10 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Tensor& angles, const Lay
   const Tensor h = add(t_, x, scattered(attended()));
   const auto fed = [&] {
     const Tensor input = keeps_buffers_after(norm(h, w.ffn_norm, "ffn_norm"), w);
-    if (w.experts.count) return mixture(input, w);
-    return feed_forward(gather_tokens(t_, input, exchange_), w);
+    if (!w.experts.count) return feed_forward(gather_tokens(t_, input, exchange_), w);
+    // The hook of the whole module divides the sum of the ranks' results, while its input exists.
+    const Tensor all = gather_tokens(t_, input, exchange_);
+    return divided(mixture(all, w));
   };
   return add(t_, h, scattered(fed()));
 }

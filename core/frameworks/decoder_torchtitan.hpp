@@ -78,7 +78,7 @@ class TorchtitanDecoder : public StageModel {
 
   Tape& t_;
   const StepSettings& s_;
-  const bool qwen3_, latent_;
+  const bool qwen3_, llama4_, latent_;
   Fsdp* units_ = nullptr;
   std::int64_t batch_, sequence_, hidden_, vocab_;  // vocab_: of this rank
   TokenExchange exchange_, outside_;                // in the layers, and outside of them

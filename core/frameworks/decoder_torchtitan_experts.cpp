@@ -1,6 +1,8 @@
-// Mixture of experts of torchtitan 0.2 (its MoE without score_before_experts), with the experts on all ranks,
-// or on the ranks of expert parallelism. N tokens, k experts per token, R = N * k rows, E experts on this
-// rank, I their width. Every rank sends and receives R rows: how many an expert has depends on values.
+// Mixture of experts of torchtitan 0.2, with the experts on all ranks, or on the ranks of expert parallelism.
+// N tokens, k experts per token, R = N * k rows, E experts on this rank, I their width. Every rank sends and
+// receives R rows: how many an expert has depends on values. Tensor-parallel ranks divide the width of each
+// expert; with expert parallelism they divide the rows, and are a part of its ranks
+// (expert_tensor_parallel_degree = 1).
 #include <array>
 
 #include "core/frameworks/decoder_torchtitan.hpp"
@@ -49,11 +51,12 @@ Tensor normalised(Tape& t, const Tensor& a, const Tensor& b) {
 void TorchtitanDecoder::add_experts(const model::Experts& given, Layer& w) {
   Experts& e = w.experts;
   e.count = given.count, e.active = given.active;
-  const std::int64_t here = e.count / s_.expert, width = given.each.width;
+  const std::int64_t here = e.count / s_.expert;
+  const std::int64_t width = given.each.width / (s_.expert == 1 ? s_.tensor : 1);
   const auto add = [&](const Shape& shape, const char* module) {
     if (s_.expert == 1) return weight(t_.layer, shape, module);
     // Sharded by experts, or where there are fewer of them than ranks, by rows.
-    const int dim = static_cast<std::int64_t>(s_.fsdp.ranks) > e.count ? 1 : 0;
+    const int dim = static_cast<std::int64_t>(s_.fsdp.ranks) * s_.tensor > e.count ? 1 : 0;
     Tensor shard;
     const Tensor full = units_->expert_parameter(t_.layer, shape, s_.weights, module, dim, shard);
     full->copies_gradient = true;
@@ -64,7 +67,7 @@ void TorchtitanDecoder::add_experts(const model::Experts& given, Layer& w) {
   e.w2 = add({here, hidden_, width}, "moe.experts.w2");
   e.w3 = add({here, width, hidden_}, "moe.experts.w3");
   e.router = weight(t_.layer, {e.count, hidden_}, "moe.router.gate");
-  if (const std::int64_t shared = given.shared.width) {
+  if (const std::int64_t shared = given.shared.width / s_.tensor) {
     e.shared1 = weight(t_.layer, {shared, hidden_}, "moe.shared_experts.w1");
     e.shared2 = weight(t_.layer, {hidden_, shared}, "moe.shared_experts.w2");
     e.shared3 = weight(t_.layer, {shared, hidden_}, "moe.shared_experts.w3");
@@ -76,7 +79,8 @@ void TorchtitanDecoder::add_experts(const model::Experts& given, Layer& w) {
 Tensor TorchtitanDecoder::mixture(const Tensor& x, const Layer& w) {
   const ModuleScope scope(t_, "moe");
   const Experts& e = w.experts;
-  const std::int64_t tokens = batch_ * sequence_, rows = tokens * e.active;
+  const std::int64_t tokens = batch_ * sequence_;
+  const std::int64_t rows = tokens * e.active / (s_.expert > 1 ? s_.tensor : 1);
   const Tensor flat = view(t_, x, {tokens, hidden_});
   const Shape chosen_shape{tokens, e.active};
   // TokenChoiceTopKRouter.
@@ -92,8 +96,10 @@ Tensor TorchtitanDecoder::mixture(const Tensor& x, const Layer& w) {
       chosen = t_.make(chosen_shape, Element::kI64, "experts");
     }
     weights = gathered(t_, scores, chosen, chosen_shape, "weights");
-    const Tensor total = add_number(t_, sum(t_, weights));
-    weights = normalised(t_, weights, total);
+    if (!llama4_) {
+      const Tensor total = add_number(t_, sum(t_, weights));
+      weights = normalised(t_, weights, total);
+    }
     weights = mul_number(t_, weights);
   }
   Tensor counts = t_.make({e.count}, Element::kI64, "tokens per expert");
@@ -106,10 +112,20 @@ Tensor TorchtitanDecoder::mixture(const Tensor& x, const Layer& w) {
       const Tensor sorted = t_.make({rows}, Element::kI64, "experts, sorted");
       order = t_.make({rows}, Element::kI64, "order of the rows");
     }
-    row_weights = selected_rows(t_, view(t_, weights, {rows}), order);
+    // ReordererSequenceParallel: this rank's part of the tokens.
+    const Tensor own = rows == tokens * e.active ? weights : slice(t_, weights, 0, rows / e.active);
+    row_weights = selected_rows(t_, view(t_, own, {rows}), order);
     token = t_.make({rows}, Element::kI64, "token of each row");
   }
-  const Tensor routed = gathered(t_, flat, token, {rows, hidden_}, "rows of the experts");
+  // In f32, before the experts in Llama 4 and after them in the others.
+  const auto weighted = [&](const Tensor& given) {
+    Tensor wide = to(t_, given, Element::kF32);
+    const Tensor product = mul(t_, wide, view(t_, row_weights, {rows, 1}));
+    wide.reset();
+    return to(t_, product, flat->type);
+  };
+  Tensor routed = gathered(t_, flat, token, {rows, hidden_}, "rows of the experts");
+  if (llama4_) routed = weighted(routed);
   Tensor output = of_experts(routed, e);
   Tensor sum_of_all;
   if (e.shared1) {
@@ -126,12 +142,7 @@ Tensor TorchtitanDecoder::mixture(const Tensor& x, const Layer& w) {
   } else {
     sum_of_all = t_.make({tokens, hidden_}, flat->type, "zeros");
   }
-  {
-    Tensor wide = to(t_, output, Element::kF32);
-    const Tensor product = mul(t_, wide, view(t_, row_weights, {rows, 1}));
-    wide.reset();
-    output = to(t_, product, flat->type);
-  }
+  if (!llama4_) output = weighted(output);
   // out.scatter_add(0, index, rows): a copy of `out`.
   const std::array inputs{sum_of_all, output};
   sum_of_all = t_.apply({"output", inputs, std::span(&token, 1), false,

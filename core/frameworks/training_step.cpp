@@ -32,8 +32,8 @@ constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", 
                                                   "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
 constexpr std::string_view kTorchtuneFamilies[] = {"gemma", "gemma2", "llama", "mistral",
                                                    "phi3",  "qwen2",  "qwen3"};
-constexpr std::string_view kTorchtitanFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "qwen3",
-                                                    "qwen3_moe"};
+constexpr std::string_view kTorchtitanFamilies[] = {"deepseek_v2", "deepseek_v3", "llama",    "llama4",
+                                                    "llama4_text", "qwen3",       "qwen3_moe"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
 

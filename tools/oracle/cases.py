@@ -285,6 +285,27 @@ def draw_titan_experts(seed: int, number: int) -> Case:
                           "recompute": recompute})
 
 
+def draw_titan_llama4(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Llama 4 of torchtitan: without and with expert parallelism, then with 2 tensor-parallel
+    ranks too."""
+    r = random.Random(f"titan/llama4/{seed}/{number}")
+    case = draw_titan(f"{seed}/llama4", number)
+    parallel, tensor = bool(number % 2), 1 + number // 2 % 2
+    recompute = ("full", "none", "selective")[number // 4 % 3]
+    if parallel and recompute == "selective":
+        recompute = "full"
+    heads, head_dim = r.choice([4, 8]), r.choice([16, 32])
+    hidden = heads * head_dim
+    ranks = r.choice([2, 4]) if parallel else 1
+    inside = max(1, ranks // tensor)
+    return dataclasses.replace(
+        case, family="llama4", heads=heads, kv_heads=r.choice([2, 4]), head_dim=head_dim, hidden=hidden,
+        intermediate=-(-int(2 * 4 * hidden / 3) // 64) * 64, experts=r.choice([4, 8]), experts_per_token=r.choice([1, 2]),
+        vocab=between(r, 100, 600) // 2 * 2, sequence=between(r, 48, 800) // 8 * 8, accumulate=1,
+        fsdp=case.fsdp | {"world": inside * r.choice([1, 2]) if inside > 1 else 2, "tensor": tensor,
+                          "moe": {"ep": ranks, "shared": 1, "step": r.choice([1, 2])}, "recompute": recompute})
+
+
 def draw_titan_tensor_02(seed: int, number: int) -> Case:
     """Case `number` of a seed with Llama or Qwen3 of torchtitan 0.2 on 2 tensor-parallel ranks."""
     r = random.Random(f"titan/tensor/0.2/{seed}/{number}")

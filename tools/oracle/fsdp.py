@@ -35,9 +35,11 @@ def ranks(c):
     try:
         experts = c.fsdp.get("moe", {}).get("ep", 1)
         if experts > 1:  # ranks of experts are a part of those that share the weights
-            mesh = init_device_mesh("cpu", (c.fsdp["world"] // experts, experts), mesh_dim_names=("others", "ep"))
-            yield {"shards": mesh["others", "ep"]._flatten("shards"), "experts": mesh["ep"],
-                   "shards of experts": mesh["others"]}
+            inside = experts // tensor
+            mesh = init_device_mesh("cpu", (c.fsdp["world"] // inside, inside, tensor),
+                                    mesh_dim_names=("others", "inside", "tensor"))
+            yield {"shards": mesh["others", "inside"]._flatten("shards"), "shards of experts": mesh["others"],
+                   "experts": mesh["inside", "tensor"]._flatten("ep"), "tensor": mesh["tensor"]}
             return
         mesh = init_device_mesh("cpu", (c.fsdp["world"], tensor), mesh_dim_names=("shards", "tensor"))
         yield {"shards": mesh["shards"], "tensor": mesh["tensor"]}

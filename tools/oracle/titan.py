@@ -14,13 +14,15 @@ from torch.distributed.tensor.parallel import loss_parallel
 import packages
 import titan_experts
 
-USED = ("torchtitan.models.attention", "torchtitan.models.llama3.model.args", "torchtitan.models.llama3.model.model",
-        "torchtitan.models.llama3.infra.parallelize", "torchtitan.distributed.activation_checkpoint",
-        "torchtitan.components.loss", "torchtitan.models.moe.utils", "torchtitan.models.moe.moe",
-        "torchtitan.distributed.expert_parallel", "torchtitan.models.qwen3.model.args", "torchtitan.models.qwen3.model.model",
-        "torchtitan.models.qwen3.infra.parallelize", "torchtitan.models.llama4.infra.parallelize",
-        "torchtitan.distributed.tensor_parallel", "torchtitan.models.deepseek_v3.model.args",
-        "torchtitan.models.deepseek_v3.model.model")
+USED = ("torchtitan.distributed", "torchtitan.models.attention", "torchtitan.models.llama3.model.args",
+        "torchtitan.models.llama3.model.model", "torchtitan.models.llama3.infra.parallelize",
+        "torchtitan.distributed.activation_checkpoint", "torchtitan.components.loss",
+        "torchtitan.distributed.tensor_parallel", "torchtitan.models.moe.utils", "torchtitan.models.moe.moe",
+        "torchtitan.distributed.expert_parallel", "torchtitan.models.qwen3.model.args",
+        "torchtitan.models.qwen3.model.model", "torchtitan.models.qwen3.infra.parallelize",
+        "torchtitan.models.llama4.infra.parallelize", "torchtitan.models.deepseek_v3.model.args",
+        "torchtitan.models.deepseek_v3.model.model", "torchtitan.models.llama4.model.args",
+        "torchtitan.models.llama4.model.model")
 
 
 def modules():
@@ -110,12 +112,15 @@ def build_with_experts(found, c, mesh):
 
     titan_experts.without_values(found)
     parallelize = found["llama4.infra.parallelize"]
-    m = (titan_experts.qwen3 if c.family == "qwen3_moe" else titan_experts.deepseek)(found, c)
+    m = {"qwen3_moe": titan_experts.qwen3, "llama4": titan_experts.llama4}.get(c.family, titan_experts.deepseek)(found, c)
     DeviceMesh.__init__ = with_values(DeviceMesh.__init__)
     DeviceMesh.mesh = property(with_values(DeviceMesh.mesh.fget))
-    ranks = c.fsdp["moe"]["ep"]
-    if ranks > 1:
-        parallelize.apply_moe_ep_tp(m, tp_mesh=None, ep_mesh=mesh["experts"], ep_tp_mesh=None, etp_enabled=False)
+    ranks, tensor = c.fsdp["moe"]["ep"], c.fsdp.get("tensor", 1)
+    if tensor > 1:
+        parallelize.apply_non_moe_tp(m, mesh["tensor"], loss_parallel=True, enable_float8_tensorwise_tp=False)
+    if ranks > 1 or tensor > 1:
+        parallelize.apply_moe_ep_tp(m, tp_mesh=mesh["tensor"] if tensor > 1 else None,
+                                    ep_mesh=mesh["experts"] if ranks > 1 else None, ep_tp_mesh=None, etp_enabled=False)
     if c.fsdp["recompute"] != "none":
         checkpointing = types.SimpleNamespace(mode=c.fsdp["recompute"], selective_ac_option="op", early_stop=False,
                                               per_op_sac_force_recompute_mm_shapes_by_fqns=[])

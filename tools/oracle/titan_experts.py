@@ -35,6 +35,15 @@ def deepseek(found, c):
     return found["deepseek_v3.model.model"].DeepSeekV3Model(args)
 
 
+def llama4(found, c):
+    moe = c.fsdp["moe"]
+    args = found["llama4.model.args"].TransformerModelArgs(
+        dim=c.hidden, n_layers=c.layers, n_heads=c.heads, n_kv_heads=c.kv_heads, vocab_size=c.vocab, multiple_of=64,
+        max_seq_len=c.sequence, auto_scale_hidden_dim=False, interleave_moe_layer_step=moe["step"],
+        moe_args=found["models.moe.moe"].MoEArgs(num_experts=c.experts, top_k=c.experts_per_token))
+    return found["llama4.model.model"].Transformer(args)
+
+
 def without_values(found):
     """Replaces what reads values, or runs a kernel of Triton."""
     utils, parallel = found["models.moe.utils"], found["torchtitan.distributed.expert_parallel"]

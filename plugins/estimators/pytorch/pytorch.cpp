@@ -51,6 +51,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
     const bool known = frameworks::has_builder(m->family) ||
                        frameworks::has_builder(m->family, frameworks::ModelSource::kLitgpt) ||
                        frameworks::has_builder(m->family, frameworks::ModelSource::kTorchtune) ||
+                       frameworks::has_builder(m->family, frameworks::ModelSource::kTorchtitan) ||
                        frameworks::has_builder(m->family, frameworks::ModelSource::kMegatron);
     return known ? kReplay : 0;
   } catch (...) {

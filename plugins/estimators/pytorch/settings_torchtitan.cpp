@@ -10,22 +10,28 @@ namespace trainhost::pytorch {
 namespace {
 
 bool has_experts(const model::Architecture& a) {
-  return a.family == "qwen3_moe" || a.family == "deepseek_v2" || a.family == "deepseek_v3";
+  return a.family.starts_with("llama4") || a.family == "qwen3_moe" || a.family == "deepseek_v2" ||
+         a.family == "deepseek_v3";
 }
 
 /// The models that are replayed as torchtitan has them: Llama 3, Qwen3, and DeepSeek V2 and V3.
 void require_own_model(const model::Architecture& a, const RunSpec& r, const Options& o) {
   const bool latent = a.family.starts_with("deepseek_v"), qwen3 = a.family.starts_with("qwen3");
-  const model::NormKind of_heads = qwen3 ? model::NormKind::kRms : model::NormKind::kNone;
+  // torchtitan's Llama 4 has no norms of q and k; those of its files have no weights, and some layers none.
+  const bool llama4 = a.family.starts_with("llama4");
+  const auto own_norms = [&](model::NormKind kind) {
+    return kind == (qwen3 ? model::NormKind::kRms : model::NormKind::kNone) ||
+           (llama4 && kind == model::NormKind::kUnscaled);
+  };
   // Configurations of these families may have biases or other norms, which torchtitan's modules do not have.
   const auto own = [&](const model::LayerRun& run) {
     const model::Layer& l = run.layer;
     return !l.attention.q_bias && !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
-           l.attention.qk_norm == of_heads && l.attention.latent == latent &&
+           own_norms(l.attention.qk_norm) && l.attention.latent == latent &&
            (l.experts.count == 0 || has_experts(a)) && l.norms == 2;
   };
   if ((a.family != "llama" && a.family != "qwen3" && !has_experts(a)) || !std::ranges::all_of(a.layers, own))
-    reject("this model in torchtitan", "of its models Llama 3, Qwen3 and DeepSeek V3 are replayed");
+    reject("this model in torchtitan", "of its models Llama 3 and 4, Qwen3 and DeepSeek V3 are replayed");
   if (a.family != "llama" && o.version < TorchtitanVersion::k02)
     reject("this model in a release of torchtitan before 0.2", "0.2 is the first that is described with it",
            "leave plan.framework_version out");
@@ -45,17 +51,24 @@ void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::Ste
              "there is nothing to divide", "leave it out");
     return;
   }
-  for (const auto& [n, key] : {std::pair{r.parallel.tensor, "tensor"}, {r.parallel.context, "context"}})
-    if (n > 1)
-      reject("parallel." + std::string(key) + " = " + std::to_string(n) + " of a model with experts",
-             "with experts, FSDP2, expert and pipeline parallelism are replayed");
+  if (r.parallel.context > 1)
+    reject("parallel.context = " + std::to_string(r.parallel.context) + " of a model with experts",
+           "ring attention of these models is not replayed");
+  if (r.parallel.tensor > 1 &&
+      std::ranges::any_of(a.layers, [](const model::LayerRun& run) { return run.layer.attention.latent; }))
+    reject("parallel.tensor = " + std::to_string(r.parallel.tensor) + " of multi-latent attention",
+           "which of its matrices are divided was not compared");
+  if (ranks > 1 && r.parallel.expert_tensor > 1)
+    reject("plan.expert_tensor = " + std::to_string(r.parallel.expert_tensor),
+           "with expert parallelism tensor-parallel ranks divide the rows, not the experts");
   if (s.float8_layers)
     reject("train.precision = \"fp8\" of a model with experts",
            "products of experts in 8 bits are not replayed");
-  if (s.fsdp.ranks % ranks)
-    reject("parallel.expert = " + std::to_string(ranks) + " with " + std::to_string(s.fsdp.ranks) +
-               " data-parallel ranks",
-           "the expert-parallel ranks are a part of them");
+  const std::uint32_t tensor = r.parallel.tensor, together = s.fsdp.ranks * tensor;
+  if (together % ranks || (ranks > 1 && ranks % tensor))
+    reject("parallel.expert = " + std::to_string(ranks) + " with " + std::to_string(together) +
+               " data- and tensor-parallel ranks",
+           "the expert-parallel ranks are a part of them, and contain all tensor-parallel ranks");
   for (const model::LayerRun& run : a.layers)
     if (run.layer.experts.count % ranks)
       reject("parallel.expert = " + std::to_string(ranks) + " with " +
@@ -132,6 +145,7 @@ void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, fram
     divides(run.layer.attention.heads, "heads");
     divides(run.layer.attention.kv_heads, "key and value heads");
     divides(run.layer.mlp.width, "features of the MLP");
+    divides(run.layer.experts.each.width, "features of an expert");
   }
   s.tensor = ranks;
 }

@@ -70,6 +70,8 @@ inline model::Layer titan_layer_of(const nlohmann::json& c, model::Layer l, std:
   l.mlp = {}, l.experts = {};
   if (index < moe.value("dense", 0u)) {
     l.mlp.width = moe.at("dense_width");
+  } else if ((index + 1) % moe.value("step", 1u)) {
+    l.mlp.width = c.at("intermediate");
   } else {
     l.experts.count = c.at("experts");
     l.experts.active = c.at("experts_per_token");

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "core/base/error.hpp"
+#include "core/model/architecture.hpp"
 #include "core/plugin/registry.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 #include "tests/plugins/estimators/report_notes.hpp"
@@ -150,7 +151,7 @@ BOOST_AUTO_TEST_CASE(qwen3_is_described_from_0_2_on_and_shares_embedding_and_hea
     return [part](const Error& e) { return std::string(e.what()).find(part) != std::string::npos; };
   };
   // Without norms of q and k it is another model.
-  BOOST_CHECK_EXCEPTION(report(titan(), 1), Error, reason("Llama 3, Qwen3 and DeepSeek V3"));
+  BOOST_CHECK_EXCEPTION(report(titan(), 1), Error, reason("Llama 3 and 4, Qwen3 and DeepSeek V3"));
   a.layers.front().layer.attention.qk_norm = model::NormKind::kRms;
   const auto weights = [](const MemoryReport& r) {
     return r.component_bytes(Tier::kDevice, Component::kWeights);
@@ -183,11 +184,27 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_they_can_divide) {
       return std::string(e.what()).find(part) != std::string::npos;
     });
   };
-  refused("parallel.expert = 3 with 4 data-parallel ranks", [](RunSpec& r) { r.parallel.expert = 3; });
-  refused("parallel.tensor = 2 of a model with experts",
-          [](RunSpec& r) { r.parallel.tensor = 2, r.parallel.sequence = true; });
+  refused("parallel.expert = 3 with 4 data- and tensor-parallel ranks",
+          [](RunSpec& r) { r.parallel.expert = 3; });
+  refused("contain all tensor-parallel ranks",
+          [](RunSpec& r) { r.parallel.tensor = 4, r.parallel.sequence = true, r.parallel.expert = 2; });
   l.experts.count = 6;
   refused("parallel.expert = 4 with 6 experts", [](RunSpec& r) { r.parallel.expert = 4; });
+}
+
+// Every fourth layer of Llama 4 has no rotary positions, and no norms of q and k.
+BOOST_AUTO_TEST_CASE(llama_4_is_replayed_with_layers_of_two_kinds) {
+  plugin::HostOptions o;
+  o.plugin_options["pytorch"] = {{"framework", "torchtitan"}};
+  plugin::Registry plugins({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, std::move(o));
+  RunSpec r = sharded();
+  r.accumulate = 1, r.parallel.data = 64, r.parallel.tensor = 2, r.parallel.sequence = true;
+  const ModelSpec& scout = *model::find_planned_preset("llama-4-scout");
+  const std::uint64_t whole = plugins.estimator("pytorch").estimate(scout, r, nullptr).total_bytes();
+  r.parallel.expert = 8;
+  const MemoryReport shared = plugins.estimator("pytorch").estimate(scout, r, nullptr);
+  BOOST_TEST(shared.total_bytes() < whole);
+  BOOST_TEST(has_note(shared, "Experts: 8 ranks share them"));
 }
 
 BOOST_AUTO_TEST_CASE(the_release_0_2_0_computes_attention_again) {
