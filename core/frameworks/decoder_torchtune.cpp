@@ -77,10 +77,13 @@ TorchtuneDecoder::Linear TorchtuneDecoder::linear_weights(const char* module, st
                                                           std::uint32_t target) {
   Linear w;
   w.module = module;
-  if (s_.nf4)
-    w.nf4 = nf4_weight(t_, {outputs, inputs}, s_.weights, module);
+  const Shape shape{outputs, inputs};
+  if (s_.nf4 && fsdp_)
+    w.nf4 = {shape, s_.weights, {weight(t_.layer, {elements_of_nf4(shape, s_.weights)}, module)}};
+  else if (s_.nf4)
+    w.nf4 = nf4_weight(t_, shape, s_.weights, module);
   else
-    w.weight = weight(t_.layer, {outputs, inputs}, module);
+    w.weight = weight(t_.layer, shape, module);
   if (bias) w.bias = weight(t_.layer, {outputs}, module);
   if (s_.lora_rank && (s_.lora_targets & target)) {
     w.lora_a = weight(t_.layer, {s_.lora_rank, inputs}, module, true);

@@ -61,6 +61,13 @@ Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* modu
   return w;
 }
 
+std::int64_t elements_of_nf4(const Shape& shape, Element type) {
+  const auto elements = static_cast<std::int64_t>(shape.count()),
+             size = static_cast<std::int64_t>(bytes_of(type));
+  const std::int64_t scales = elements / kElementsPerScale;
+  return (elements / 2 + scales + size - 1) / size + scales / kBlockOfScales;
+}
+
 Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
   // LinearNF4.forward(): the dequantized weight is freed when it returns.
   const Tensor weight = dequantized(t, w.shape, w.type, compiled);

@@ -17,6 +17,10 @@ struct Nf4Weight {
 
 Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* module);
 
+/// Elements of `type` that take the bytes of such a weight: FSDP2 shards and gathers each of its tensors but
+/// the table and the mean.
+std::int64_t elements_of_nf4(const Shape& shape, Element type);
+
 /// The product dequantizes the weight in the forward pass and again in the backward pass; autograd keeps
 /// neither the input nor the dequantized weight. `compiled`: one kernel dequantizes, without temporaries.
 Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled);

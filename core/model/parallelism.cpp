@@ -124,7 +124,9 @@ bool trains_by_program(const ModelSpec& m, const RunSpec& r) {
 }
 
 PackedWeights packed_weights_of(std::string_view framework, std::string_view storage, bool flat) {
-  if (framework.empty() || framework == "trainhost") return PackedWeights::kSharded;
+  // NF4Tensor of torchao, which torchtune has: FSDP2 shards its scales too.
+  if (framework.empty() || framework == "trainhost" || framework == "torchtune")
+    return PackedWeights::kSharded;
   if (framework == "deepspeed") return PackedWeights::kScalesWhole;
   const bool bytes = storage.empty() ? framework != "llama-factory" && !flat : storage == "uint8";
   return bytes ? PackedWeights::kWhole : PackedWeights::kScalesWhole;

@@ -96,8 +96,6 @@ void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with several ranks in torchtune",
            "its distributed recipes shard with fully_shard",
            "set parallel.zero to 3, or to 2 for fsdp_reshard_after_forward: False");
-  if (r.mode == RunMode::kQlora)
-    reject("NF4 weights on several ranks", "units that hold NF4 tensors are not replayed");
   // No DDP: the distributed recipes shard at every number of ranks.
   s.ddp.on = false;
   s.fsdp.ranks = r.parallel.data;
@@ -106,6 +104,9 @@ void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
   s.fsdp.shards = s.fsdp.reduce = s.weights;
   notes.push_back("FSDP2: " + std::to_string(s.fsdp.ranks) +
                   " ranks; every layer and the model are units, in bf16.");
+  if (s.nf4)
+    notes.push_back(
+        "Ranks share the NF4 weights and their scales, which FSDP2 gathers (not compared with PyTorch).");
 }
 
 }  // namespace

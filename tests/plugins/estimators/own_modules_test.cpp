@@ -70,10 +70,6 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
   refused("plan.offload_activations without recomputation",
           [](RunSpec& run, Options&) { run.memory.activations_in = Tier::kPinned; });
   refused("with several ranks in torchtune", [](RunSpec& run, Options&) { run.parallel.data = 8; });
-  refused("NF4 weights on several ranks", [](RunSpec& run, Options&) {
-    run.parallel.data = 8, run.parallel.zero = 3, run.lora_rank = 8, run.lora_targets = 1;
-    run.mode = RunMode::kQlora, run.memory.frozen = DType::kNF4;
-  });
   BOOST_CHECK_EXCEPTION(estimate(mixed_precision(), {{"execution", "compile"}}), plugin::PluginError,
                         [](const plugin::PluginError& e) { return e.status() == "unsupported"; });
 }
