@@ -183,22 +183,29 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
     if (fsdp_ && !holds_unit) fsdp_->after_forward(index, y);
     return y;
   }
-  return t_.checkpointed([&] { return sharded_layer(x, w, context); },
-                         [this, x, &w, context, index] {
+  // The module of FSDP2 casts its arguments once, and the checkpoint in it keeps them.
+  const auto kept = std::make_shared<Context>(context);
+  return t_.checkpointed([&] { return sharded_layer(x, w, context, kept.get()); },
+                         [this, x, &w, kept, index] {
                            const AutocastScope autocast(t_, s_.autocast);
                            t_.layer = index;
                            t_.module = "";
                            // Not sharded_layer(): the hook of the layer's output has gathered its weights
                            // before.
-                           layer(x, w, arguments_in_unit(context));
+                           layer(x, w, *kept);
                          });
 }
 
-Tensor Decoder::sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context) {
+Tensor Decoder::sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context, Context* kept) {
   if (!fsdp_) return layer(x, w, context);
   const std::int32_t unit = t_.layer;
-  fsdp_->before_forward(unit);
-  Tensor y = layer(fsdp_->input(unit, x), w, arguments_in_unit(context));
+  Tensor y;
+  {
+    const Context arguments = arguments_in_unit(context);
+    if (kept) *kept = arguments;
+    fsdp_->before_forward(unit);
+    y = layer(fsdp_->input(unit, x), w, arguments);
+  }
   fsdp_->after_forward(unit, y);
   return y;
 }

@@ -135,7 +135,9 @@ class Decoder : public StepModel {
   Rotary rotary_tables(std::int64_t head_dim);
   Tensor mask(bool window);
   Tensor checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context);
-  Tensor sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  /// kept: gets the arguments as the unit casts them.
+  Tensor sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context,
+                       Context* kept = nullptr);
   /// The arguments that FSDP2 hands to the modules of a layer.
   Context arguments_in_unit(const Context& context);
   Tensor layer(const Tensor& x, const LayerWeights& w, const Context& context);
