@@ -127,6 +127,27 @@ std::uint32_t period_of(const model::Architecture& a) {
   return 0;
 }
 
+/// Of CPUOffloadPolicy: pinned shards, and their gradients, which arrive in pinned tensors too; the moments
+/// of an optimizer on the CPU are not pinned. units: none for the layers of the model.
+HostMemory offloaded_by_fsdp(const std::vector<ShardedUnits::OffloadedShard>& shards, const StepSettings& s,
+                             const LayerUnits* units) {
+  HostMemory host;
+  const int moments = s.optimizer == Optimizer::kAdamW ? 2 : s.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
+  for (const ShardedUnits::OffloadedShard& shard : shards) {
+    const bool stands_for_many =
+        units && shard.layer >= 0 && static_cast<std::uint32_t>(shard.layer) / units->period == 1;
+    const std::uint32_t times = stands_for_many ? units->count() - kRepeatedFrom + 1 : 1;
+    const std::uint64_t bytes = shard.elements * bytes_of(shard.type);
+    for (std::uint32_t i = 0; i < times; ++i) {
+      host.add(bytes, Purpose::kWeights, "shards of weights", true);
+      if (!shard.trained) continue;
+      host.add(bytes, Purpose::kGradients, "sharded gradients", true);
+      for (int m = 0; m < moments; ++m) host.add(bytes, Purpose::kOptimizerState, "moments", false);
+    }
+  }
+  return host;
+}
+
 /// Calculates the steps event by event, and after them the frees of everything that is left. Returns the
 /// number of events before those.
 std::size_t calculate(const model::Architecture& architecture, const StepSettings& s, const Calculation& c) {
@@ -140,8 +161,9 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   tape.begin(kLoad, 0, 0);
   std::unique_ptr<Zero> zero;
   Zero3* zero3 = nullptr;
+  HostMemory offloaded;
   const auto finish = [&](std::size_t events) {
-    result.host = zero3 ? zero3->host() : zero ? zero->host() : HostMemory();
+    result.host = zero3 ? zero3->host() : zero ? zero->host() : offloaded;
     result.saved_bytes = tape.saved_bytes;
     result.saved_bytes.resize(layers_of(architecture, s) + 1);
     if (c.layers) *c.layers = tape.writer().noted_layers();
@@ -151,6 +173,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   if (s.modules == ModelSource::kMegatron) return finish(calculate_megatron(tape, architecture, s, c));
   std::optional<Pipeline> pipeline;
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
+  if (s.fsdp.offloads) offloaded = offloaded_by_fsdp(model->fsdp()->offloaded(), s, c.units);
   OptimizerStep optimizer(tape, s, model->trained());
   if (s.update_in_backward) tape.after_gradient = [&](const Tensor& p) { optimizer.run(p); };
   // One of these handles a complete gradient: the optimizer inside the backward pass, ZeRO, or DDP.

@@ -52,7 +52,9 @@ Fsdp::Weight Fsdp::sharded(std::int32_t index, Shape part, const Shape& shape, E
                            const char* module, Element gradient, bool trained) {
   part = part.made_contiguous();
   const Element shard_type = trained ? policy_.shards : policy_.frozen.value_or(policy_.shards);
-  Tensor shard = t_.parameter(part, shard_type, module, trained);
+  Tensor shard = policy_.offloads ? t_.absent_parameter(part, shard_type)
+                                  : t_.parameter(part, shard_type, module, trained);
+  shard->requires_grad = trained;
   return {add(index, shape, type, module, gradient, shard), shard};
 }
 
@@ -89,8 +91,15 @@ void Fsdp::gather(Unit& u) {
     return;
   }
   // foreach_all_gather(): one buffer for all weights of the unit, of which the input of this rank is a part.
-  // Only where shards are cast is the input a tensor of its own, freed when this function returns.
-  Tensor input;
+  // Only where shards are cast is the input a tensor of its own, freed when this function returns; so are
+  // copies of shards in host memory.
+  Tensor input, copies;
+  if (policy_.offloads) {
+    std::uint64_t bytes = 0;
+    for (const Parameter& p : u.parameters) bytes += p.shard->bytes();
+    copies = buffer(u, bytes, Purpose::kCommunication, "shards to gather, copied from host memory",
+                    Stream::kGather);
+  }
   if (u.cast_bytes != 0)
     input = buffer(u, u.cast_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
   u.gathered =
@@ -259,10 +268,21 @@ void Fsdp::reduce(Unit& u) {
     buffer(u, elements * bytes_of(policy_.reduce), Purpose::kCommunication, "gradients, divided",
            Stream::kReduce);
   if (policy_.reduce != policy_.shards) sharded = result(policy_.shards);
+  // Copied to host memory, and freed.
+  if (policy_.offloads) return;
   for (const Parameter* p : with_gradient)
     // The shards are views of the buffer, which stays until the optimizer's step has freed all of them. Those
     // of later micro-batches are added in place.
     if (!p->shard->grad) p->shard->grad = t_.alias(sharded, p->shard->shape);
+}
+
+std::vector<ShardedUnits::OffloadedShard> Fsdp::offloaded() const {
+  std::vector<OffloadedShard> shards;
+  if (!policy_.offloads) return shards;
+  for (const Unit& u : units_)
+    for (const Parameter& p : u.parameters)
+      shards.push_back({p.shard->shape.count(), p.shard->type, p.shard->requires_grad, p.layer});
+  return shards;
 }
 
 void Fsdp::reduce_all() {

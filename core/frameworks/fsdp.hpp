@@ -37,6 +37,8 @@ struct FsdpPolicy {
   /// Gradients that are kept are cast and summed after the backward pass of their unit, as in torch of 2024;
   /// otherwise where each is computed.
   bool sums_by_unit = false;
+  /// CPUOffloadPolicy: shards, their gradients and the optimizer are in host memory.
+  bool offloads = false;
   /// The last layer stays gathered after its forward pass.
   bool keeps_last_layer = false;
   /// FSDP1, of which these are settings.
@@ -79,6 +81,13 @@ class ShardedUnits {
   virtual void after_backward() = 0;
   /// Frees all gathered weights and reduces all gradients.
   virtual void reduce_all() {}
+  struct OffloadedShard {
+    std::uint64_t elements = 0;
+    Element type = Element::kF32;
+    bool trained = false;
+    std::int32_t layer = -1;
+  };
+  virtual std::vector<OffloadedShard> offloaded() const { return {}; }
 };
 
 /// Every layer is a unit, and what is outside of the layers is the root unit. A unit is gathered before its
@@ -111,6 +120,7 @@ class Fsdp : public ShardedUnits {
   void before_backward(bool reduces) override;
   void after_backward() override;
   void reduce_all() override;
+  std::vector<OffloadedShard> offloaded() const override;
 
  private:
   struct Parameter {

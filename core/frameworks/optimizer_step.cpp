@@ -16,6 +16,7 @@ void OptimizerStep::run() {
 }
 
 void OptimizerStep::run(std::span<const Tensor> parameters) {
+  if (s_.fsdp.offloads) return;  // it runs on the CPU
   if (s_.optimizer == Optimizer::kAdamW8bit || s_.paged_optimizer) {
     run_8bit_or_paged(parameters);
     return;

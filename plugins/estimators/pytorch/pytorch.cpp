@@ -92,7 +92,8 @@ void reject_settings_of_the_closed_form(const rules::Options& given, const std::
   if (given.flag("saved_head", false) || given.flag("saved_embedding", false))
     refuse("modules that are trained whole beside adapters");
   const bool offloads = given.word("offload_gradients", {"none", "cpu", "nvme"}).value_or("none") != "none";
-  if (offloads && framework != "deepspeed") refuse("plan.offload_gradients: memory of the host");
+  if (offloads && framework != "deepspeed" && framework != "torchtune")
+    refuse("plan.offload_gradients: memory of the host");
 }
 
 pytorch::TorchtitanVersion version_of(const rules::Options& given) {

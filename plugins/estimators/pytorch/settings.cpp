@@ -319,8 +319,8 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   for (const auto& [tier, key] : {std::pair{r.memory.weights_in, "weights"},
                                   {r.memory.optimizer_in, "optimizer"},
                                   {r.memory.activations_in, "activations"}})
-    if (tier != Tier::kDevice &&
-        !((torchtune || o.name == "unsloth") && std::string_view(key) == "activations") &&
+    if (tier != Tier::kDevice && !torchtune &&
+        !(o.name == "unsloth" && std::string_view(key) == "activations") &&
         !(o.framework == Framework::kDeepSpeed && std::string_view(key) != "activations"))
       reject("plan.offload_" + std::string(key), "this run keeps everything on the device");
 }

@@ -90,6 +90,28 @@ void choose_offload(const RunSpec& r, frameworks::StepSettings& s) {
   s.offload_inputs = true;
 }
 
+/// fsdp_cpu_offload: CPUOffloadPolicy of FSDP2 moves all of a rank's part to host memory.
+void choose_cpu_offload(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                        std::vector<std::string>& notes) {
+  const bool weights = r.memory.weights_in != Tier::kDevice,
+             optimizer = r.memory.optimizer_in != Tier::kDevice;
+  if (!weights && !optimizer && !o.offload_gradients) return;
+  if (!weights || !optimizer || (!o.offload_gradients && r.mode == RunMode::kFull) || !s.fsdp.ranks)
+    reject("this offload in torchtune",
+           "fsdp_cpu_offload of its distributed recipes moves weights, gradients and optimizer together",
+           "set plan.offload_weights, plan.offload_gradients and plan.offload_optimizer to \"cpu\", and "
+           "parallel.data");
+  if (r.memory.weights_in == Tier::kDisk || r.memory.optimizer_in == Tier::kDisk)
+    reject("offload to \"nvme\" in torchtune", "CPUOffloadPolicy has host memory only");
+  if (s.optimizer == Optimizer::kAdamW8bit || s.paged_optimizer || s.update_in_backward)
+    reject("this optimizer with weights in host memory", "it needs weights on the device",
+           "set optimizer.name to \"adamw\"");
+  s.fsdp.offloads = true;
+  notes.push_back(
+      "Weights, gradients and the optimizer are in host memory (fsdp_cpu_offload): the device has gathered "
+      "weights and activations. Not compared with PyTorch.");
+}
+
 void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (r.parallel.data < 2) return;
   if (r.parallel.zero < 2)
@@ -124,6 +146,7 @@ void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options
   choose_offload(r, s);
   s.tunes_with_clones = o.torch_of_2024 && s.optimizer == Optimizer::kAdamW8bit && !s.paged_optimizer;
   choose_ranks(r, s, notes);
+  choose_cpu_offload(r, o, s, notes);
   s.loss = o.loss;
   s.compiles_layers = s.compiles_loss = o.compile;
   // Rows are packed with several examples: positions are an input, and the table of angles has the length of

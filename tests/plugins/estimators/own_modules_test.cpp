@@ -69,6 +69,23 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
           [](RunSpec& run, Options& o) { run.accumulate = 2, o["optimizer_in_backward"] = "true"; });
   refused("plan.offload_activations without recomputation",
           [](RunSpec& run, Options&) { run.memory.activations_in = Tier::kPinned; });
+  refused("fsdp_cpu_offload of its distributed recipes", [](RunSpec& run, Options&) {
+    run.memory.weights_in = Tier::kPinned;
+    run.parallel.data = 8, run.parallel.zero = 3;
+  });
+  // CPUOffloadPolicy: the device has what is gathered, the host the shards.
+  RunSpec offloaded = mixed_precision();
+  offloaded.recompute = Recompute::kFull;
+  offloaded.parallel.data = 8, offloaded.parallel.zero = 3;
+  const MemoryReport kept = estimate_torchtune(offloaded);
+  offloaded.memory.weights_in = offloaded.memory.optimizer_in = Tier::kPinned;
+  const MemoryReport moved = estimate_torchtune(offloaded, {{"offload_gradients", "cpu"}});
+  BOOST_TEST(has_note(moved, "fsdp_cpu_offload"));
+  // Weights and moments: 6 bytes per element.
+  const std::uint64_t part = 8'030'261'248 / 8;
+  BOOST_TEST(moved.tier_bytes(Tier::kDevice) + 5 * part < kept.tier_bytes(Tier::kDevice));
+  BOOST_TEST(moved.tier_bytes(Tier::kHost) == 4 * part);
+  BOOST_TEST(moved.tier_bytes(Tier::kPinned) >= 4 * part);
   refused("with several ranks in torchtune", [](RunSpec& run, Options&) { run.parallel.data = 8; });
   BOOST_CHECK_EXCEPTION(estimate(mixed_precision(), {{"execution", "compile"}}), plugin::PluginError,
                         [](const plugin::PluginError& e) { return e.status() == "unsupported"; });
