@@ -206,12 +206,12 @@ constexpr Rule kTorchtitan[] = {
     {"training.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
     {"training.data_parallel_replicate_degree", Use::kCustom, "parallel.data", "",
-     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
+     [](Job& j, const Entry& e) { j.set("@replicate", std::to_string(whole_of(e)), e); }},
     {"training.tensor_parallel_degree", Use::kCopy, "parallel.tensor"},
     {"parallelism.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
     {"parallelism.data_parallel_replicate_degree", Use::kCustom, "parallel.data", "",
-     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
+     [](Job& j, const Entry& e) { j.set("@replicate", std::to_string(whole_of(e)), e); }},
     {"parallelism.fsdp_reshard_after_forward", Use::kChoice, "@reshard", "default=|always=3|never=2"},
     {"parallelism.tensor_parallel_degree", Use::kCopy, "parallel.tensor"},
     {"parallelism.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
@@ -234,8 +234,10 @@ constexpr Rule kTorchtitan[] = {
      "none=none|full=full|selective=selective|memory_budget=selective"},
     // memory_budget lets the compiler choose; selective recomputation is the nearest that plans know.
     {"activation_checkpoint.memory_budget", Use::kNotModelled, "", "planned as selective recomputation"},
-    {"activation_checkpoint.selective_ac_option", Use::kNotModelled, "op",
-     "planned as selective recomputation by operator"},
+    {"activation_checkpoint.selective_ac_option", Use::kCustom, "plan.selective_layers", "",
+     [](Job& j, const Entry& e) {
+       if (text_of(e) != "op") j.set("@selective_layers", text_of(e), e);
+     }},
     {"optimizer.name", Use::kChoice, "optimizer.name", "Adam=adamw|AdamW=adamw|SGD=sgd"},
     {"optimizer.implementation", Use::kCopy, "plan.optimizer_implementation"},
     {"optimizer.early_step_in_backward", Use::kNotModelled, "",
@@ -293,6 +295,9 @@ void read_torchtitan(const Entries& entries, Job& job) {
   if (const Given* tensor = job.find("parallel.tensor"); tensor && tensor->value != "1")
     job.set_default("parallel.sequence", "true", *tensor);
   torchtitan_sharding(job);
+  // Without shards the replicas are DDP.
+  if (const Given* n = job.find("@replicate"); n && n->value != "1" && !(job.find("@shard") && shard == 1))
+    job.set_default("plan.fsdp_replicas", n->value, Given(*n));
   // Has no effect without expert parallelism.
   if (is_many(job, "parallel.expert"))
     job.set_default(kExpertTensor, "1", "default of torchtitan");
@@ -314,6 +319,13 @@ void read_torchtitan(const Entries& entries, Job& job) {
   if (!job.find("train.recompute") || job.find("train.recompute")->value == "selective")
     note_default_option(values, job);
   job.set_default("train.recompute", "selective", "default of torchtitan");
+  if (const Given* layers = job.find("@selective_layers")) {
+    const Given from = *layers;
+    job.erase("@selective_layers");
+    // A compiler chooses what the other layers keep.
+    if (job.find("train.recompute")->value == "selective" && !job.find("plan.execution"))
+      job.set_default("plan.selective_layers", from.value, from);
+  }
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");
   job.set_default("plan.weights", "fp32", "default of torchtitan (FSDP2)");
   job.set_default("plan.master", "none", "default of torchtitan (FSDP2)");

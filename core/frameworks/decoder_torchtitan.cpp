@@ -189,7 +189,8 @@ Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
   if (fsdp_) fsdp_->before_forward(index);
   const Tensor input = fsdp_ ? fsdp_->input(index, x) : x;
   Tensor y;
-  if (s_.checkpoint || s_.selective) {
+  const auto number = static_cast<std::uint32_t>(index) + 1;
+  if (s_.checkpoint || s_.selective || (s_.recomputed_layers && number % s_.recomputed_layers == 0)) {
     // The checkpoint keeps the arguments of the block: its input and the angles; those of Llama count once
     // for all layers.
     t_.note_saved(input);

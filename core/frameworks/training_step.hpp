@@ -131,6 +131,7 @@ struct StepSettings {
   bool checkpoint = false;  // every layer
   bool reentrant = false;   // its checkpoints; transformers on one device, under DDP or FSDP1 only
   bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
+  std::uint32_t recomputed_layers = 0;  // every n-th layer is recomputed; torchtitan only
   ModelSource modules = ModelSource::kTransformers;
   /// torch.compile of each layer, and of the loss; torchtitan (where layers are recomputed) and torchtune.
   bool compiles_layers = false, compiles_loss = false;

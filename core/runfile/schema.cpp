@@ -156,6 +156,8 @@ constexpr Key kKeys[] = {
     {"plan.forward_prefetch", Type::kBool, "", 0, 0, "", "true", "FSDP1 gathers the weights of the next layer before the forward pass of a layer; default: false"},
     {"plan.use_orig_params", Type::kBool, "", 0, 0, "", "false", "the optimizer of FSDP1 updates the parameters of the model, each padded to 16 bytes, not flat ones; default: true"},
     {"plan.float8_gather", Type::kBool, "", 0, 0, "", "false", "FSDP2 of torchtitan gathers the weights of 8-bit products in 8 bits (enable_fsdp_float8_all_gather); default: true"},
+    {"plan.fsdp_replicas", Type::kInteger, "", 1, 65536, "", "4", "FSDP2 of torchtitan divides the weights over parallel.data / fsdp_replicas ranks, and the replicas sum their gradients (data_parallel_replicate_degree); default: 1"},
+    {"plan.selective_layers", Type::kInteger, "", 1, 65536, "", "2", "with train.recompute = \"selective\": torchtitan recomputes every n-th layer whole, and keeps what the others save (selective_ac_option = \"2\"); default: every layer, by operator"},
     {"plan.no_sync", Type::kBool, "", 0, 0, "", "true", "FSDP reduces gradients in the last micro-batch only, and keeps those of all weights until then; default: true under transformers, as its Trainer does, else false"},
     {"plan.ddp_bucket", Type::kSize, "", 0, 0, "", "\"100MiB\"", "size of the buckets of gradients of DistributedDataParallel (bucket_cap_mb); default: 25 MiB"},
     {"plan.gradient_as_bucket_view", Type::kBool, "", 0, 0, "", "true", "gradients are views of the buckets of DistributedDataParallel, so they exist once; default: false"},

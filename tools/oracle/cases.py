@@ -306,6 +306,12 @@ def draw_titan_llama4(seed: int, number: int) -> Case:
                           "moe": {"ep": ranks, "shared": 1, "step": r.choice([1, 2])}, "recompute": recompute})
 
 
+def draw_titan_layers(seed: int, number: int) -> Case:
+    """Case `number` of a seed with Llama or Qwen3 of torchtitan that recomputes every second or third layer."""
+    case = draw_titan_qwen3(f"{seed}/layers", number) if number % 2 else draw_titan(f"{seed}/layers", number)
+    return dataclasses.replace(case, fsdp=case.fsdp | {"recompute": ("2", "3")[number // 2 % 2]})
+
+
 def draw_titan_tensor_02(seed: int, number: int) -> Case:
     """Case `number` of a seed with Llama or Qwen3 of torchtitan 0.2 on 2 tensor-parallel ranks."""
     r = random.Random(f"titan/tensor/0.2/{seed}/{number}")

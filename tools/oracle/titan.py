@@ -152,8 +152,11 @@ def build(c, mesh):
         divide(m, mesh["tensor"])
     mesh = mesh["shards"]
     if c.fsdp["recompute"] != "none":
-        checkpointing = types.SimpleNamespace(mode=c.fsdp["recompute"], selective_ac_option="op", early_stop=False,
-                                              per_op_sac_force_recompute_mm_shapes_by_fqns=[])
+        mode = c.fsdp["recompute"]  # a number n: every n-th layer
+        found["torchtitan.distributed.activation_checkpoint"]._layer_sac_count = 0
+        checkpointing = types.SimpleNamespace(
+            mode="selective" if mode.isdigit() else mode, selective_ac_option=mode if mode.isdigit() else "op",
+            early_stop=False, per_op_sac_force_recompute_mm_shapes_by_fqns=[])
         parallelize.apply_ac(m, checkpointing, op_sac_save_list=parallelize._op_sac_save_list)
     if c.fsdp.get("release") == "0.0":
         shard_as_2024(m, mesh, MixedPrecisionPolicy(param_dtype=fsdp.TYPES[c.fsdp["param"]],

@@ -30,7 +30,7 @@ frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "t
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
   "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "quant_experts", "method", "reference_model", "int8_outliers",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
-  "forward_prefetch", "use_orig_params", "float8_gather", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
+  "forward_prefetch", "use_orig_params", "float8_gather", "fsdp_replicas", "selective_layers", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "expert_tensor", "first_stage_layers",
   "last_stage_layers", "offload_gradients", "lora_head", "saved_head", "saved_embedding", "lora_embedding", "lora_dropout", "context_exchange",
   "recompute_modules", "router_type", "compiled_loss", "rope_fusion", "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
@@ -319,6 +319,8 @@ pytorch::Options options_of(const th_host* host) {
   // Settings that one framework has are refused for the others, with a message that names it.
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   o.float8_gather = given.flag("float8_gather", true);
+  o.fsdp_replicas = static_cast<std::uint32_t>(given.number("fsdp_replicas", 1, 65536).value_or(1));
+  o.selective_layers = static_cast<std::uint32_t>(given.number("selective_layers", 1, 65536).value_or(0));
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked", "liger", "cut"});
   // 0.0 turned the compilation of the loss off. "fused" without compiled layers: compile.components =
   // ["loss"].

@@ -51,9 +51,11 @@ struct Options {
   bool no_sync = false;                        // FSDP reduces in the last micro-batch only
   std::uint64_t ddp_bucket = 25u << 20;        // bytes
   bool gradient_as_bucket_view = false;
-  bool compile = false;        // torch.compile; otherwise eager execution
-  bool compiles_loss = false;  // of torchtitan
-  bool float8_gather = true;   // of torchtitan
+  bool compile = false;                // torch.compile; otherwise eager execution
+  bool compiles_loss = false;          // of torchtitan
+  bool float8_gather = true;           // of torchtitan
+  std::uint32_t fsdp_replicas = 1;     // of torchtitan: groups of data-parallel ranks that have all weights
+  std::uint32_t selective_layers = 0;  // of torchtitan: every n-th layer is recomputed whole; 0: by operator
   TorchtitanVersion version = TorchtitanVersion::k02;
   LitgptRelease litgpt_release = LitgptRelease::kNewest;
   bool flash_attention_2 = false;  // plan.attention: the package flash-attn

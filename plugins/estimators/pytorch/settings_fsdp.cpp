@@ -63,7 +63,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16 || r.compute == DType::kF8;
   frameworks::FsdpPolicy& f = s.fsdp;
   // Context-parallel ranks have equal weights, so fully_shard divides them over these ranks too.
-  f.ranks = r.parallel.data * r.parallel.context;
+  f.ranks = r.parallel.data * r.parallel.context / o.fsdp_replicas;
   f.reshard_after_forward = r.parallel.zero != 2;
   f.shards = s.weights;  // f32 also where master weights are f32: see set_types()
   // peft keeps adapters in f32. The base has its own type.

@@ -208,6 +208,21 @@ void set_torchtitan(const model::Architecture& a, const RunSpec& r, const Option
   f.keeps_last_layer = !f.separate_ends;
   f.sums_by_unit = !f.separate_ends;
   s.composite_norms = o.version == TorchtitanVersion::k00;
+  if (o.fsdp_replicas > 1) {
+    if (r.parallel.data % o.fsdp_replicas || f.ranks < 2)
+      reject("plan.fsdp_replicas = " + std::to_string(o.fsdp_replicas) + " with " +
+                 std::to_string(r.parallel.data) + " data-parallel ranks",
+             "each replica has an equal number of them, and shards its weights");
+    notes.push_back(std::to_string(o.fsdp_replicas) +
+                    " replicas sum their sharded gradients, which needs no further memory.");
+  }
+  if (o.selective_layers && s.selective) {
+    if (o.compile)
+      reject("plan.selective_layers with plan.execution = \"compile\"",
+             "the compiler chooses what the other layers keep", "leave plan.selective_layers out");
+    s.selective = false;
+    s.recomputed_layers = o.selective_layers;
+  }
   // In this order, as float8 needs compiled layers.
   set_compile(r, o, s, notes);
   set_float8(r, o, s, notes);

@@ -132,8 +132,14 @@ BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
   const std::string replicas =
       "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 2\n"
       "data_parallel_shard_degree = 4\n";
-  BOOST_TEST(
-      (fate("t.toml", replicas, "parallelism.data_parallel_replicate_degree").first == KeyUse::kNotModelled));
+  BOOST_TEST((fate("t.toml", replicas, "parallelism.data_parallel_replicate_degree").first == KeyUse::kUsed));
+  s = settings("t.toml", replicas);
+  BOOST_TEST(value(s, "parallel.data") == "8");
+  BOOST_TEST(value(s, "plan.fsdp_replicas") == "2");
+  const std::string layers =
+      replicas + "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = ";
+  BOOST_TEST(value(settings("t.toml", layers + "\"2\"\n"), "plan.selective_layers") == "2");
+  BOOST_TEST(value(settings("t.toml", layers + "\"op\"\n"), "plan.selective_layers") == "");
 }
 
 BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {

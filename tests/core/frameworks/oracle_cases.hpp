@@ -202,6 +202,8 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
       s.fsdp.keeps_last_layer = s.composite_norms = early;
       s.checkpoint = f.at("recompute") == "full";
       s.selective = f.at("recompute") == "selective";
+      const std::string recompute = f.at("recompute");
+      if (recompute == "2" || recompute == "3") s.recomputed_layers = recompute == "2" ? 2 : 3;
     }
   }
   if (c.contains("zero")) {

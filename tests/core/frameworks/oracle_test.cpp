@@ -357,6 +357,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_store
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
   BOOST_TEST(compare("torchtitan-2024").at("llama") >= 24u);
   BOOST_TEST(compare("torchtitan-qwen3").at("qwen3") >= 36u);
+  BOOST_TEST(compare("torchtitan-layers").size() == 2u);
   // Some bytes of the numbers of tokens per expert.
   const std::map<std::string, std::size_t> experts = compare("torchtitan-experts", 16);
   BOOST_TEST(experts.at("qwen3_moe") >= 20u);

@@ -134,7 +134,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
                                 "gradient_as_bucket_view"})
       if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
     if (line.starts_with("adapter_kernels")) with += "framework = \"axolotl\"\n";
-    if (line.starts_with("float8_gather")) with += "framework = \"torchtitan\"\n";
+    for (const char* key : {"float8_gather", "fsdp_replicas", "selective_layers"})
+      if (line.starts_with(key)) with += "framework = \"torchtitan\"\n";
     for (const char* setting : {"reduce_bucket", "overlap_reduce", "prefetch_bucket", "persistence_threshold",
                                 "max_live", "reuse_distance"})
       if (line.starts_with(setting)) with += "framework = \"deepspeed\"\n";

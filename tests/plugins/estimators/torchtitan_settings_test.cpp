@@ -192,6 +192,44 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_they_can_divide) {
   refused("parallel.expert = 4 with 6 experts", [](RunSpec& r) { r.parallel.expert = 4; });
 }
 
+BOOST_AUTO_TEST_CASE(replicas_shard_among_fewer_ranks) {
+  RunSpec r = sharded();
+  pytorch::Options o = titan();
+  const auto settings = [&] {
+    std::vector<std::string> notes;
+    return pytorch::step_settings(small_llama(), r, o, notes);
+  };
+  BOOST_TEST(settings().fsdp.ranks == 4u);
+  o.fsdp_replicas = 2;
+  BOOST_TEST(settings().fsdp.ranks == 2u);
+  for (const std::uint32_t replicas : {3u, 4u}) {
+    o.fsdp_replicas = replicas;
+    BOOST_CHECK_EXCEPTION(settings(), Error, [](const Error& e) {
+      return std::string(e.what()).find("plan.fsdp_replicas") != std::string::npos;
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_second_layer_is_recomputed_whole) {
+  RunSpec r = sharded();
+  r.recompute = Recompute::kSelective;
+  pytorch::Options o = titan();
+  o.selective_layers = 2;
+  std::vector<std::string> notes;
+  const frameworks::StepSettings s = pytorch::step_settings(small_llama(), r, o, notes);
+  BOOST_TEST(s.recomputed_layers == 2u);
+  BOOST_TEST(!s.selective);
+  const std::uint64_t half = bytes(r, o);
+  r.recompute = Recompute::kNone;
+  BOOST_TEST(half < bytes(r, o));
+  r.recompute = Recompute::kFull;
+  BOOST_TEST(half > bytes(r, o));
+  r.recompute = Recompute::kSelective, o.compile = true;
+  BOOST_CHECK_EXCEPTION(pytorch::step_settings(small_llama(), r, o, notes), Error, [](const Error& e) {
+    return std::string(e.what()).find("plan.selective_layers with") != std::string::npos;
+  });
+}
+
 // Every fourth layer of Llama 4 has no rotary positions, and no norms of q and k.
 BOOST_AUTO_TEST_CASE(llama_4_is_replayed_with_layers_of_two_kinds) {
   plugin::HostOptions o;
