@@ -170,6 +170,8 @@ void note_unknown(const Rule& r, const Entry& e, Job& job) {
                                                : fmt::format("--set {}=VALUE", key)});
 }
 
+constexpr const char* kReplaced = "an option of the command line replaces it";
+
 /// Whether a plan needs to know the value.
 bool matters(const Rule& r) {
   return r.use != Use::kNoEffect && r.use != Use::kNotModelled && r.use != Use::kNeedsMore;
@@ -212,6 +214,12 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
       const bool flag = e.value.kind == Value::Kind::kBool;
       const std::string theirs = !flag ? text_of(e) : e.value.boolean ? "true" : "false";
       if (!choose(r.argument, theirs, ours)) {
+        if (r.run_key == std::string_view("optimizer.name"))
+          return reject_optimizer(job, e, words_of(r.argument)), KeyUse::kUsed;
+        if (is_given(r.run_key, job)) {
+          job.not_modelled = kReplaced;
+          break;
+        }
         const std::vector<std::string> known = words_of(r.argument);
         reject_value(e, fmt::format("one of {}{}", fmt::join(known, ", "), did_you_mean(theirs, known)));
       }
@@ -287,6 +295,20 @@ std::uint64_t count_of(const Given& g) {
 void reject_value(const Entry& e, const std::string& expected) {
   throw usage_error(
       fmt::format("{} = {}: expected {}", escaped(e.shown(), 80), runfile::written(e.value), expected), {},
+      e.value.where);
+}
+
+void reject_optimizer(Job& job, const Entry& e, const std::vector<std::string>& known) {
+  if (job.is_option("optimizer.name")) {
+    job.not_modelled = kReplaced;
+    return;
+  }
+  throw usage_error(
+      fmt::format("{} = {}: expected an optimizer that can be planned{}", escaped(e.shown(), 80),
+                  runfile::written(e.value), did_you_mean(text_of(e), known)),
+      fmt::format(
+          "one of {}; or --set optimizer.name=adamw for one with two states per weight, lion with one",
+          fmt::join(known, ", ")),
       e.value.where);
 }
 

@@ -114,6 +114,10 @@ std::vector<std::string> texts_of(const runfile::Entry& e);
 [[noreturn]] void reject_name(const runfile::Entry& e, const std::string& what,
                               const std::vector<std::string>& known);
 
+/// For an optimizer that plans do not have. Where the command line names one, the key is noted as replaced;
+/// otherwise throws as reject_name() does.
+void reject_optimizer(Job& job, const runfile::Entry& e, const std::vector<std::string>& known);
+
 /// What a key of a framework's file means.
 enum class Use {
   kCopy,         // the value is that of the run-file key

@@ -105,7 +105,7 @@ void set_hugging_face_optimizer(Job& job, const Entry& from) {
     job.not_modelled = o.not_modelled;
     return;
   }
-  reject_name(from, "an optimizer that can be planned", known);
+  reject_optimizer(job, from, known);
 }
 
 }  // namespace trainhost::framework_files

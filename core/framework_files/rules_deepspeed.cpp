@@ -56,7 +56,7 @@ void deepspeed_optimizer(Job& job, const Entry& e) {
     job.not_modelled = n.not_modelled;
     return;
   }
-  reject_name(e, "an optimizer that can be planned", known);
+  reject_optimizer(job, e, known);
 }
 
 /// DeepSpeed also accepts 1e9. Above 10^15 nothing changes.

@@ -53,7 +53,8 @@ void litgpt_optimizer(Job& job, const Entry& e) {
     job.set("optimizer.name", "adamw", e),
         job.not_modelled = "optimizer state of lower rank, planned as AdamW";
   else
-    reject_value(e, "AdamW, SGD, bitsandbytes.optim.PagedAdamW or bitsandbytes.optim.AdamW8bit");
+    reject_optimizer(job, e,
+                     {"AdamW", "SGD", "bitsandbytes.optim.PagedAdamW", "bitsandbytes.optim.AdamW8bit"});
 }
 
 void litgpt_tied(Job& job, const Entry& e) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/checked.hpp"
 #include "core/framework_files/rules.hpp"
 #include "core/model/model_names.hpp"
 
@@ -128,6 +129,11 @@ constexpr Rule kSwift[] = {
     {"@deepspeed_preset", Use::kCustom, "parallel.zero", "", swift_deepspeed},
     {"@fsdp_preset", Use::kCustom, "parallel.zero", "", swift_fsdp},
     {"sequence_parallel_size", Use::kCopy, "parallel.context"},
+    // per_token_loss_func_sp(), which runs with sequence_parallel_size alone. The published run of ms-swift's
+    // example with Qwen3.5 4B has 68 GiB, and its plan 125.
+    {"CELOSS_PARALLEL_SIZE", Use::kNotModelled, "0",
+     "a loss whose gradient overwrites the logits, with sequence_parallel_size; planned with the loss of "
+     "transformers, which needs about twice as much"},
     {"deepspeed_autotp_size", Use::kCopy, "parallel.tensor"},
     {"NPROC_PER_NODE", Use::kCopy, kPerNode},
     {"NNODES", Use::kCopy, kNodes},
@@ -176,6 +182,17 @@ constexpr const char* kSwiftWithoutEffect =
     "use_rslora "
     "bnb_4bit_quant_type device_groups* experts_impl fipo_* log_rollout_* tau_* teacher_deepspeed "
     "teacher_model_server val_dataset* vera_* vit_* vllm_* warmup_ratio beta ENV.*";
+
+/// SequenceParallel.pad(): ranks that share a sequence have equal parts of it.
+void pad_to_ranks(Job& job) {
+  const Given *ranks = job.find("parallel.context"), *length = job.find("data.seq_len");
+  if (!ranks || !length || job.is_option("data.seq_len") || job.is_option("parallel.context")) return;
+  const std::uint64_t parts = count_of(*ranks), tokens = count_of(*length);
+  if (tokens % parts == 0) return;
+  const Given from = *length;
+  job.erase("data.seq_len");
+  job.set_default("data.seq_len", std::to_string(checked_mul((tokens - 1) / parts + 1, parts)), from);
+}
 
 /// The type of the checkpoint (torch_dtype) decides the mixed precision that --bf16 and --fp16 leave open:
 /// f16 and f32 train in f16. With neither, the run has the type of the weights.
@@ -244,6 +261,7 @@ void read_swift(const Entries& entries, Job& job) {
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   }
   swift_types(job, adapters);
+  pad_to_ranks(job);
   drop_unused_double_quantization(job);
   if (job.find("@deepspeed")) finish_deepspeed(job);
   note_deepspeed_file(job, options);

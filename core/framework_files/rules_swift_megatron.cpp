@@ -45,7 +45,7 @@ void swift_megatron_optimizer(Job& job, const Entry& e) {
 void swift_megatron_muon(Job& job, const Entry& e) {
   const std::string name = text_of(e);
   if (name != "adam" && name != "sgd" && name != "muon" && name != "dist_muon")
-    reject_value(e, "adam, sgd, muon or dist_muon");
+    return reject_optimizer(job, e, {"adam", "sgd", "muon", "dist_muon"});
   job.set("optimizer.name", name == "adam" ? "adamw" : name == "sgd" ? "sgd-momentum" : "muon", e);
   if (name.ends_with("muon")) job.set_default("parallel.zero", "0", e);
 }

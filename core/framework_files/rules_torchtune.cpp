@@ -53,9 +53,9 @@ void torchtune_optimizer(Job& job, const Entry& e) {
   else if (name == "SGD")
     job.set("optimizer.name", "sgd", e);
   else
-    reject_value(e,
-                 "torch.optim.AdamW, torch.optim.SGD, bitsandbytes.optim.PagedAdamW8bit or "
-                 "torchao.optim.AdamW8bit");
+    reject_optimizer(job, e,
+                     {"torch.optim.AdamW", "torch.optim.SGD", "bitsandbytes.optim.PagedAdamW8bit",
+                      "torchao.optim.AdamW8bit"});
 }
 
 void torchtune_loss(Job& job, const Entry& e) {

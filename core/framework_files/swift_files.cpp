@@ -93,7 +93,10 @@ void add_swift_entries(const std::string& text, const std::string& path, bool sc
   }
   if (!script) return;
   for (Entry& e : read_variables(text, path, {"NPROC_PER_NODE", "NNODES"})) entries.push_back(std::move(e));
-  if (!starts_megatron_of_swift(text)) add_device_map(text, path, entries);
+  if (!starts_megatron_of_swift(text)) {
+    add_device_map(text, path, entries);
+    for (Entry& e : read_variables(text, path, {"CELOSS_PARALLEL_SIZE"})) entries.push_back(std::move(e));
+  }
   const bool named = std::ranges::any_of(entries, [](const Entry& e) { return e.key == "rlhf_type"; });
   if (!named && starts_preferences_of_swift(text)) {
     const Where where{path, 1, 1};

@@ -138,6 +138,49 @@ BOOST_AUTO_TEST_CASE(options_of_the_command_line_replace_what_files_say) {
   BOOST_TEST(by_key(s).count("data.seq_len") == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(the_command_line_replaces_values_that_are_not_understood) {
+  // Files of every kind, each with an optimizer or a choice that plans do not have.
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"a.yaml", "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\noptimizer: foo\n"},
+      {"t.yaml", "per_device_train_batch_size: 1\noutput_dir: a\noptim: foo\n"},
+      {"d.json", R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "foo"}})"},
+      {"m.sh",
+       "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+       "--seq-length 64 --micro-batch-size 1 --vocab-size 512 --optimizer foo\n"},
+      {"s.sh",
+       "megatron sft --model Qwen/Qwen2.5-0.5B --micro_batch_size 1 --max_length 64 --optimizer foo\n"},
+      {"u.yaml",
+       "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 1\n"
+       "tokenizer:\n  max_seq_len: 64\noptimizer:\n  _component_: a.foo\n"},
+      {"l.yaml",
+       "checkpoint_dir: checkpoints/gpt2\ntrain:\n  max_seq_length: 64\n  micro_batch_size: 1\n"
+       "optimizer: foo\n"},
+      {"t.toml",
+       "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 64\n"
+       "local_batch_size = 1\n[optimizer]\nname = \"foo\"\n"}};
+  const std::vector<runfile::Override> asked = {
+      {"model.preset", "gpt2"}, {"data.seq_len", "64"}, {"parallel.data", "1"}};
+  std::vector<runfile::Override> given = asked;
+  given.push_back({"optimizer.name", "lion"});
+  for (const auto& [name, text] : files) {
+    BOOST_TEST_CONTEXT(name) {
+      const std::string error = error_of(name, text, asked);
+      BOOST_TEST(error.find("foo\": expected an optimizer that can be planned") != error.npos, error);
+      BOOST_TEST(error.find("; or --set optimizer.name=adamw for one with two states") != error.npos, error);
+      std::size_t replaced = 0;
+      for (const runfile::FileKey& k : read_text(name, text, given).keys)
+        replaced +=
+            k.use == runfile::KeyUse::kNotModelled && k.note == "an option of the command line replaces it";
+      BOOST_TEST(replaced == 1u);
+    }
+  }
+  const std::string model =
+      "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+      "--seq-length 64 --micro-batch-size 1 --vocab-size 512 --recompute-granularity foo\n";
+  BOOST_TEST(error_of("m.sh", model).find("expected one of full, selective") != std::string::npos);
+  BOOST_TEST(value(settings("m.sh", model, {{"train.recompute", "full"}}), "plan.framework") == "megatron");
+}
+
 BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
   const std::string job = "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\n";
   BOOST_TEST(error_of("a.yaml", job + "adapter: lora2\n") ==

@@ -248,6 +248,22 @@ BOOST_AUTO_TEST_CASE(accumulation_follows_from_devices_of_the_command_line) {
   BOOST_TEST(value(s, "parallel.data") == "4");
 }
 
+BOOST_AUTO_TEST_CASE(sequences_are_padded_for_the_ranks_that_share_them) {
+  const std::string job = "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-0.5B --tuner_type full ";
+  const auto length = [&](const std::string& more, const std::vector<runfile::Override>& options = {}) {
+    return value(settings("t.sh", job + more + "\n", options), "data.seq_len");
+  };
+  BOOST_TEST(length("--max_length 65535 --sequence_parallel_size 4") == "65536");
+  BOOST_TEST(length("--max_length 65536 --sequence_parallel_size 4") == "65536");
+  BOOST_TEST(length("--max_length 65535") == "65535");
+  const auto loss = fate("t.sh", "CELOSS_PARALLEL_SIZE=2048 \\\n" + job + "--max_length 64\n",
+                         "CELOSS_PARALLEL_SIZE");
+  BOOST_TEST((loss.first == runfile::KeyUse::kNotModelled));
+  BOOST_TEST(loss.second.starts_with("a loss whose gradient overwrites the logits"), loss.second);
+  // Files do not change what the command line says.
+  BOOST_TEST(length("--max_length 65535 --sequence_parallel_size 4", {{"parallel.context", "2"}}) == "65535");
+}
+
 BOOST_AUTO_TEST_CASE(experts_that_are_no_linear_layers_have_no_adapters) {
   const auto targets = [](const std::string& model, const std::string& more = "") {
     return value(settings("t.sh", "swift sft --max_length 512 --model " + model + " " + more + "\n"),
