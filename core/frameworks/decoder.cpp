@@ -395,7 +395,9 @@ Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context&
   }
   residual = x;
   x = norm(x, w.norms[four ? 2 : 1], names[four ? 2 : 1]);
-  x = module("mlp", x, [&](const Tensor& in) { return w.router ? experts(in, w) : mlp(in, w); });
+  x = module("mlp", x, [&](const Tensor& in) {
+    return w.router ? experts(in, w) : w.expert_layers.empty() ? mlp(in, w) : expert_modules(in, w);
+  });
   if (gpt_oss_) attention_outputs.weights.reset();  // `_` is assigned again
   if (phi3_) x = module("resid_mlp_dropout", x, unchanged);
   if (four) x = norm(x, w.norms[3], names[3]);

@@ -56,6 +56,11 @@ inline bool all_adapted(std::initializer_list<const LinearWeights*> layers) {
   return std::ranges::all_of(layers, [](const LinearWeights* w) { return static_cast<bool>(w->lora_a); });
 }
 
+/// An expert that is a module of linear layers, as before transformers 5.
+struct ExpertLayers {
+  LinearWeights gate, up, down;
+};
+
 struct LayerWeights {
   LinearWeights qkv, q, k, v, o;          // fused or separate
   LinearWeights gate_up, gate, up, down;  // fused or separate
@@ -64,6 +69,8 @@ struct LayerWeights {
   Tensor router, experts_up, experts_down;  // [E, H], [E, 2I, H], [E, H, I]
   // Their adapters, A and B: [rE, inputs], [outputs, rE]. That of gate and up together has twice the rank.
   Tensor experts_up_a, experts_up_b, experts_down_a, experts_down_b;
+  LinearWeights router_layer;  // where experts are modules
+  std::vector<ExpertLayers> expert_layers;
   // Of gpt-oss: [E], [E, 2I], [E, H]; a score per head that takes part in the softmax.
   Tensor router_bias, experts_up_bias, experts_down_bias, sinks;
   std::uint32_t window = 0, experts_per_token = 0;
@@ -163,6 +170,7 @@ class Decoder : public StepModel {
   Tensor activated(const Tensor& x);
   Tensor mlp(const Tensor& x, const LayerWeights& w);
   Tensor experts(const Tensor& x, const LayerWeights& w);
+  Tensor expert_modules(const Tensor& x, const LayerWeights& w);
   // gpt-oss: decoder_gpt_oss.cpp.
   Tensor rotated_halves(const Tensor& x, const Rotary& rotary);
   AttentionOutputs attention_with_sinks(const AttentionInputs& in, const Tensor& sinks);

@@ -1,4 +1,5 @@
-// Mixture of experts of Mixtral, Qwen3-MoE and gpt-oss in transformers 5.23: their routers, and
+// Mixture of experts of Mixtral, Qwen3-MoE and gpt-oss in transformers 5.23, and the modules of experts of
+// Mixtral before it: their routers, and
 // grouped_mm_experts_forward(), which transformers takes on a GPU; adapters of experts as peft 0.21 adds
 // them. N tokens, k experts per token, R = N * k rows in the order of the experts, E experts of width I. How
 // many rows an expert has is not known, and decides no size.
@@ -44,11 +45,12 @@ struct Routing {
   Tensor logits, weights, experts;  // [N, E], [N, k], [N, k]
 };
 
-/// `cast`: Qwen3MoeTopKRouter returns the weights in the type of the logits, MixtralTopKRouter in f32.
-Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t k, bool cast) {
+/// type: of the weights. Qwen3MoeTopKRouter returns them in that of the logits, MixtralTopKRouter in f32, and
+/// modules of experts have them in that of the hidden states.
+Routing route(Tape& t, Tensor logits, std::int64_t k, Element type) {
   const ModuleScope scope(t, "mlp.gate");
   Routing r;
-  r.logits = linear(t, tokens, router);
+  r.logits = std::move(logits);
   // softmax(logits.float()) and topk(): the probabilities [N, E] are saved in f32, the chosen ones by their
   // indices.
   Tensor probabilities;
@@ -56,7 +58,7 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
     const Tensor wide = to(t, r.logits, Element::kF32);
     probabilities = softmax(t, wide, "probabilities");
   }
-  const Shape shape{tokens->shape[0], k};
+  const Shape shape{r.logits->shape[0], k};
   r.experts = t.make(shape, Element::kI64, "experts");
   const Tensor chosen = t.apply({"weights", std::span(&probabilities, 1), std::span(&r.experts, 1), false,
                                  [before = probabilities->shape](BackwardCall& c) {
@@ -75,8 +77,13 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
                               c.results[1] = c.tape.make(s, Element::kF32, "gradient");
                             }},
                            chosen, shape);
-  if (cast) r.weights = to(t, r.weights, r.logits->type);
+  r.weights = to(t, r.weights, type);
   return r;
+}
+
+Tensor logits_of(Tape& t, const Tensor& tokens, const Tensor& router) {
+  const ModuleScope scope(t, "mlp.gate");
+  return linear(t, tokens, router);
 }
 
 /// GptOssTopKRouter: softmax() of the chosen logits, in their type.
@@ -112,14 +119,79 @@ Tensor sum_of_experts(Tape& t, const Tensor& x) {
                  {x->shape[0], x->shape[2]}, x->type);
 }
 
+/// hidden_states[None, top_x]: rows of the tokens that an expert gets.
+Tensor rows_of_expert(Tape& t, const Tensor& tokens, const Tensor& places) {
+  return selected_rows(t, tokens, places);
+}
+
+/// routing_weights[top_x, idx, None]: [rows, 1].
+Tensor weights_of_expert(Tape& t, const Tensor& weights, const Tensor& places) {
+  return t.apply({"rows", std::span(&weights, 1), std::span(&places, 1), false,
+                  [before = weights->shape](BackwardCall& c) {
+                    Tensor zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
+                    if (c.tape.options.subclass_gradients)  // as in selected_rows()
+                      zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
+                    c.results[0] = std::move(zeros);
+                  }},
+                 {places->shape[0], 1}, weights->type);
+}
+
+/// total.index_add_(0, top_x, rows): saves the rows too, of which the backward pass needs the shape.
+Tensor add_rows(Tape& t, const Tensor& total, const Tensor& places, const Tensor& rows) {
+  const std::array inputs{total, rows};
+  const std::array saved{places, rows};
+  return t.apply_view({"sum", inputs, saved, false,
+                       [shape = rows->shape](BackwardCall& c) {
+                         if (c.needs(1))
+                           c.results[1] = c.tape.make(shape, c.grads[0]->type, "gradient of rows");
+                         if (c.needs(0)) c.results[0] = c.take();
+                       }},
+                      total, total->shape);
+}
+
 }  // namespace
+
+/// MixtralSparseMoeBlock.forward() before transformers 5: a loop over the experts. Each gets an equal share
+/// of the rows; the first ones get one more where they do not divide.
+Tensor Decoder::expert_modules(const Tensor& x, const LayerWeights& w) {
+  const ModuleScope scope(t_, "mlp.experts");
+  const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
+  const auto count = static_cast<std::int64_t>(w.expert_layers.size());
+  const Tensor flat = view(t_, x, {tokens, hidden_});
+  const Routing routing = route(t_, run(w.router_layer, flat), k, flat->type);
+  Tensor total = t_.make({tokens, hidden_}, flat->type, "sum of the experts");
+  const Tensor mask = t_.make({tokens, k, count}, Element::kI64, "mask of the experts");
+  Tensor places, state, h;  // variables of the loop, which are assigned again
+  for (std::int64_t e = 0; e < count; ++e) {
+    const ExpertLayers& expert = w.expert_layers[static_cast<std::size_t>(e)];
+    const std::int64_t own = rows / count + (e < rows % count ? 1 : 0);
+    places = t_.make({own, 2}, Element::kI64, "rows of the expert");
+    state = rows_of_expert(t_, flat, places);
+    Tensor product;
+    {
+      const Tensor gate = silu(t_, run(expert.gate, state));
+      const Tensor up = run(expert.up, state);
+      product = mul(t_, gate, up);
+    }
+    {
+      const Tensor out = run(expert.down, product);
+      product.reset();
+      h = mul(t_, out, weights_of_expert(t_, routing.weights, places));
+    }
+    total = add_rows(t_, total, places, to(t_, h, flat->type));
+  }
+  return view(t_, total, {batch_, sequence_, hidden_});
+}
 
 Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const ModuleScope scope(t_, "mlp.experts");
   const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
   const Tensor flat = view(t_, x, {tokens, hidden_});
-  const Routing routing = gpt_oss_ ? route_of_gpt_oss(t_, flat, w.router, w.router_bias, k)
-                                   : route(t_, flat, w.router, k, a_.family == "qwen3_moe");
+  const auto routed = [&] {
+    const Tensor logits = logits_of(t_, flat, w.router);
+    return route(t_, logits, k, a_.family == "qwen3_moe" ? logits->type : Element::kF32);
+  };
+  const Routing routing = gpt_oss_ ? route_of_gpt_oss(t_, flat, w.router, w.router_bias, k) : routed();
   if (s_.liger.swiglu)
     return view(t_, liger_experts(t_, flat, w.experts_up, w.experts_down, routing.experts, routing.weights),
                 {batch_, sequence_, hidden_});

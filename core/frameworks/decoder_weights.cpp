@@ -231,6 +231,17 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
   if (l.experts.count) {
     w.experts_per_token = l.experts.active;
     const std::int64_t n = l.experts.count, width = l.experts.each.width;
+    if (s_.release != TransformersRelease::k5) {
+      w.router_layer = linear_weights("mlp.gate", hidden_, n, false, 0);
+      for (std::int64_t i = 0; i < n; ++i) {
+        ExpertLayers& e = w.expert_layers.emplace_back();
+        // w1, w2 and w3 of MixtralBlockSparseTop2MLP.
+        e.gate = linear_weights("mlp.experts.w1", hidden_, width, false, 0);
+        e.down = linear_weights("mlp.experts.w2", width, hidden_, false, 0);
+        e.up = linear_weights("mlp.experts.w3", hidden_, width, false, 0);
+      }
+      return;
+    }
     // All experts of a layer are one tensor each, as grouped products need them; no linear layers, so that
     // bitsandbytes quantizes neither them nor the router.
     const auto own = [&](const Shape& shape, const char* module) {

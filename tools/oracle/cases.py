@@ -635,6 +635,19 @@ def draw_release_flat(release: str, seed: int, number: int) -> Case:
                                reentrant=True if checkpoint and r.random() < 0.8 else None, **wide, **few)
 
 
+def draw_release_mixtral(release: str, seed: int, number: int) -> Case:
+    """Case `number` of a seed of Mixtral in an older release, whose experts are modules. Two of three are under FSDP1."""
+    r = random.Random(f"release/mixtral/{release}/{seed}/{number}")
+    place = FSDP_FAMILIES.index("mixtral")
+    if number % 3 == 0:
+        case = draw(f"{seed}/release/mixtral", number * len(FAMILIES) + FAMILIES.index("mixtral"))
+    else:
+        case = (draw_flat if number % 6 == 1 else draw_flat_lora)(seed + 11, number * len(FSDP_FAMILIES) + place)
+    few = {"vocab": between(r, 100, 300), "layers": 3} if number % 2 else {}
+    return dataclasses.replace(case, attention="sdpa", window=0, release=release, experts=r.choice([4, 6, 8]), experts_per_token=2,
+                               reentrant=True if case.checkpoint and r.random() < 0.8 else None, **few)
+
+
 LIGER_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 
 

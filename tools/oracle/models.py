@@ -82,7 +82,7 @@ def build(c: Case) -> torch.nn.Module:
     """The model in training mode. Called under FakeTensorMode, unless the tensors shall be real."""
     config = config_of(c)
     config._attn_implementation = c.attention
-    if c.experts:
+    if c.experts and not c.release:
         config._experts_implementation = "grouped_mm"  # the default on a GPU; the loop over experts depends on values
     model = transformers.AutoModelForCausalLM.from_config(
         config, **{"torch_dtype" if c.release in ("4.45", "4.48") else "dtype": DTYPES[c.precision]})

@@ -17,6 +17,7 @@ import cut
 import lit
 import models
 import offload
+import experts
 import preferences
 import quantized
 import saved
@@ -106,7 +107,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     if not transformers.__version__.startswith((c.release or "5") + "."):
         raise RuntimeError(f"the case is one of transformers {c.release or 5}, and {transformers.__version__} is installed")
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), cut.without_kernels(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
+    with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), cut.without_kernels(c), experts.equal_shares(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \
             else models.build(c)
         inputs = torch.zeros(c.batch * (2 if c.dpo else 1), c.sequence, dtype=torch.long)

@@ -26,7 +26,7 @@ constexpr Family kFamilies[] = {
                    kTransformers446, kTransformers454)},
     {"mistral",
      bits(kLiger, kAdapterKernels, kSharded, kDeepSpeed, kUnsloth, kTransformers446, kTransformers454)},
-    {"mixtral", bits(kLiger, kSharded, kDeepSpeed)},
+    {"mixtral", bits(kLiger, kSharded, kDeepSpeed, kTransformers446)},
     {"olmo2", bits(kByAccelerate, kPackedByAccelerate, kDeepSpeedBf16, kTransformers454)},
     {"olmo3", bits(kByAccelerate, kPackedByAccelerate, kDeepSpeedBf16)},
     {"phi3", bits(kLiger, kSharded, kDeepSpeed, kTransformers446, kTransformers454)},

@@ -60,7 +60,8 @@ void require_described_experts(const model::Architecture& a, const RunSpec& r, c
   if (o.quantizes_experts)
     reject("plan.quant_experts",
            "experts that are dequantized when they are read were not compared with PyTorch");
-  if (r.parallel.zero)
+  const bool modules = o.release != frameworks::TransformersRelease::k5;  // linear layers as others
+  if (r.parallel.zero && !(modules && o.flat_parameters))
     reject(std::string(kQuantizedWithExperts) + " that are sharded",
            "their step was not compared with PyTorch");
   if (in_8_bits(r))
@@ -176,7 +177,7 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   else
     note += "fp32.";
   notes.push_back(note);
-  if (a.has_experts()) {
+  if (a.has_experts() && o.release == frameworks::TransformersRelease::k5) {
     // axolotl casts embeddings, norms and the head back, no other parameter.
     if (narrow && o.name == "axolotl") s.expert_weights = Element::kF32;
     notes.push_back(

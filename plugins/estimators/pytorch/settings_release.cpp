@@ -44,8 +44,11 @@ void set_release(const model::Architecture& a, const RunSpec& r, const Options& 
                  frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (o.release == TransformersRelease::k5) return;
   const std::string name = "transformers " + o.release_name;
-  if (a.has_experts())
-    reject("experts in " + name, "each is a module of its own there, and their step was not compared");
+  constexpr std::uint32_t kMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
+  if (a.has_experts() && s.lora_rank && (r.lora_targets & kMlp))
+    reject("adapters of experts in " + name,
+           "each expert is a module there, whose adapters were not compared",
+           "leave gate_proj, up_proj and down_proj out of lora.targets");
   if (!was_compared(a.family, o.release == TransformersRelease::k445   ? Comparison::kTransformers445
                               : o.release == TransformersRelease::k454 ? Comparison::kTransformers454
                                                                        : Comparison::kTransformers446))
@@ -55,6 +58,9 @@ void set_release(const model::Architecture& a, const RunSpec& r, const Options& 
   if (o.liger.loss || o.liger.norms || o.liger.rotary || o.liger.swiglu || o.cut_loss || o.prefers)
     reject("Liger, Cut Cross Entropy or DPO in " + name, "they were compared in transformers 5 only");
   s.release = o.release;
+  if (a.has_experts())
+    notes.push_back("Each expert is a module of " + name +
+                    ", and they run one after the other. Each is assumed to get the same number of tokens.");
   if (r.parallel.zero > 0 && !o.flat_parameters)
     notes.push_back("Sharded runs of " + name +
                     " were compared with PyTorch under FSDP1 only (plan.fsdp_version).");
