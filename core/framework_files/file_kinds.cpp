@@ -124,7 +124,7 @@ std::size_t telling_keys(const Kind& k, const Entries& entries) {
 }
 
 /// Files of other programs, by the beginning of a key, and the framework whose training step is the nearest.
-constexpr struct {
+constexpr struct OtherFile {
   const char *key, *name, *planned_for;
 } kOtherFiles[] = {{"trainer.", "NeMo or Lightning", "megatron"},
                    {"MODEL_ARGS.trainer.", "NeMo", "megatron"},
@@ -195,11 +195,11 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
     throw usage_error("this looks like a run file of trainhost",
                       "give it without --from: trainhost plan " + f.path, {f.path, 1, 1});
   if (syntax == Syntax::kArguments) reject_script(f.path, text);
-  for (const auto& [key, name, planned_for] : kOtherFiles)
-    if (std::ranges::any_of(f.entries, [&](const Entry& e) { return e.key.starts_with(key); }))
+  for (const OtherFile& other : kOtherFiles)
+    if (std::ranges::any_of(f.entries, [&](const Entry& e) { return e.key.starts_with(other.key); }))
       throw usage_error(
-          fmt::format("this looks like a configuration of {}, whose keys --from does not know", name),
-          fmt::format("plan the same job with --model=MODEL --for={} and --set KEY=VALUE", planned_for),
+          fmt::format("this looks like a configuration of {}, whose keys --from does not know", other.name),
+          fmt::format("plan the same job with --model=MODEL --for={} and --set KEY=VALUE", other.planned_for),
           {f.path, 1, 1});
   for (const Entry& e : f.entries)
     if (e.key == "max_new_tokens")

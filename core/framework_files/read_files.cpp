@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/base/text.hpp"
+#include "core/framework_files/combine.hpp"
 #include "core/framework_files/file_kinds.hpp"
 #include "core/framework_files/named_files.hpp"
 

@@ -1,5 +1,7 @@
 // The YAML of axolotl (0.12 to 0.19): class AxolotlInputConfig and the arguments of its integrations. It
 // loads the base model in the type of the computation, so full training with bf16 has every tensor in bf16.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/base/text.hpp"

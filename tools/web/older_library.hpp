@@ -47,6 +47,10 @@ constexpr auto find_if(R&& r, F f, P p = {}) {
     if (std::invoke(f, std::invoke(p, *i))) break;
   return i;
 }
+template <class R, class F, class T>
+constexpr void replace_if(R&& r, F f, const T& v) {
+  std::replace_if(std::begin(r), std::end(r), f, v);
+}
 template <class R, class T, class P = web_identity>
 constexpr auto find(R&& r, const T& v, P p = {}) {
   auto i = std::begin(r);

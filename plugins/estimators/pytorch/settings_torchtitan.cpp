@@ -42,8 +42,8 @@ void require_own_model(const model::Architecture& a, const RunSpec& r, const Opt
 }
 
 /// Experts on all ranks, or on those of expert parallelism, which are a part of those of FSDP.
-void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
-                 std::vector<std::string>& notes) {
+void set_torchtitan_experts(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+                            std::vector<std::string>& notes) {
   const std::uint32_t ranks = r.parallel.expert;
   if (!has_experts(a)) {
     if (ranks > 1)
@@ -226,7 +226,7 @@ void set_torchtitan(const model::Architecture& a, const RunSpec& r, const Option
   // In this order, as float8 needs compiled layers.
   set_compile(r, o, s, notes);
   set_float8(r, o, s, notes);
-  set_experts(a, r, s, notes);
+  set_torchtitan_experts(a, r, s, notes);
   set_tensor_parallelism(a, r, s);
   set_pipeline(a, r, o, s, notes);
   // Each rank has its share of the tokens, and a shard of the weights.
