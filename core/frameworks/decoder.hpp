@@ -97,6 +97,7 @@ class Decoder : public StepModel {
   /// unit: of FSDP2; without one, the layer that Tape::layer names.
   Tensor weight(const Shape& shape, const char* module, bool base = true,
                 std::optional<std::int32_t> unit = {});
+  Tensor norm_weight(std::int64_t width, const char* module, std::optional<std::int32_t> unit = {});
   /// Of products with quantized weights (bnb_4bit_compute_dtype), in which the model was loaded.
   Element computed_type() const;
   /// Memory that Unsloth keeps during the whole run.

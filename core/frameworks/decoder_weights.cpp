@@ -46,7 +46,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       add_layer(run.layer);
     }
   t_.layer = -1;
-  final_norm_ = weight({hidden_}, "norm", true, s_.lora_rank ? Fsdp::kRoot : Fsdp::kLast);
+  final_norm_ = norm_weight(hidden_, "norm", s_.lora_rank ? Fsdp::kRoot : Fsdp::kLast);
   if (gpt2_) final_shift_ = weight({hidden_}, "norm");
   // Tied: lm_head.weight is embed_tokens.weight, one parameter that two modules of stage 3 gather.
   if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head", true, Fsdp::kLast);
@@ -145,6 +145,11 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
   return w;
 }
 
+Tensor Decoder::norm_weight(std::int64_t width, const char* module, std::optional<std::int32_t> unit) {
+  return s_.norm_weights ? t_.parameter({width}, *s_.norm_weights, module, false)
+                         : weight({width}, module, true, unit);
+}
+
 Element Decoder::computed_type() const { return s_.autocast ? s_.autocast_type : s_.weights; }
 
 AdapterModules Decoder::names_of_adapter(const char* module) {
@@ -222,8 +227,8 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
   }
   if (!phi3_) add_output();
   if (a.qk_norm != model::NormKind::kNone) {
-    w.q_norm = weight({a.qk_norm_per_head ? w.head_dim : q}, "self_attn.q_norm");
-    w.k_norm = weight({a.qk_norm_per_head ? w.head_dim : kv}, "self_attn.k_norm");
+    w.q_norm = norm_weight(a.qk_norm_per_head ? w.head_dim : q, "self_attn.q_norm");
+    w.k_norm = norm_weight(a.qk_norm_per_head ? w.head_dim : kv, "self_attn.k_norm");
   }
 }
 
@@ -285,7 +290,7 @@ void Decoder::add_layer(const model::Layer& l) {
   add_mlp(w, l);
   for (std::uint32_t i = 0; i < l.norms; ++i) {
     const char* module = olmo_ ? kOlmoNormModules[i] : glm4_ ? kGlmNormModules[i] : kNormModules[i];
-    w.norms.push_back(weight({hidden_}, module));
+    w.norms.push_back(norm_weight(hidden_, module));
     if (gpt2_) w.norm_shifts.push_back(weight({hidden_}, kNormModules[i]));
   }
   layers_.push_back(std::move(w));

@@ -137,12 +137,12 @@ struct StepSettings {
   bool compiles_layers = false, compiles_loss = false;
   std::uint32_t tensor = 1;   // tensor-parallel ranks, with sequence parallelism; torchtitan only
   StageOfPipeline stage;      // its `accumulate` micro-batches run as 1F1B; torchtitan only
-  std::uint32_t expert = 1;  // ranks that share the experts, of those of FSDP; torchtitan only
+  std::uint32_t expert = 1;   // ranks that share the experts, of those of FSDP; torchtitan only
   std::uint32_t context = 1;  // context-parallel ranks, which share the tokens evenly; torchtitan only
   /// Float8Linear in the layers; float8_gather: FSDP2 gathers their weights in 8 bits. torchtitan only.
   bool float8_layers = false, float8_gather = false;
   bool recomputes_attention = false;  // selective recomputation keeps products only; torchtitan only
-  bool composite_norms = false;  // RMSNorm of separate operators, which compute in f32; torchtitan only
+  bool composite_norms = false;       // RMSNorm of separate operators, which compute in f32; torchtitan only
   Optimizer optimizer = Optimizer::kAdamW;
   OptimizerLoop loop = OptimizerLoop::kForeach;
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
@@ -183,6 +183,8 @@ struct StepSettings {
   std::int64_t outlier_columns(std::int64_t inputs) const;
   /// Type of experts and router over a quantized base, where it is not `weights`.
   std::optional<Element> expert_weights;
+  /// Type of norms over a quantized base, where it is not `weights`; not sharded.
+  std::optional<Element> norm_weights;
   bool whole_packed = false;    // FSDP2 leaves each rank all packed weights (bnb_4bit_quant_storage uint8)
   bool packed = false;          // positions are given, because a row holds several sequences
   bool offload_inputs = false;  // the inputs of checkpointed layers are in host memory until they are needed

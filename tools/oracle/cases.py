@@ -782,6 +782,13 @@ def draw_trl(seed: int, number: int) -> Case:
         case, precision="bf16", quantized=dict(case.quantized, prepared=number % 2 == 0, autocast=True, adapters="bf16"))
 
 
+def draw_trl_norms(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 4-bit weights as SFTTrainer of TRL before 1.0 prepares them: norms in f32,
+    embedding and head in bf16."""
+    case = draw_quantized(f"{seed}/trl/norms", number)
+    return dataclasses.replace(case, precision="bf16", quantized=dict(case.quantized, prepared="trl", autocast=True))
+
+
 CUT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "mixtral")
 
 

@@ -1,7 +1,7 @@
 """Models of transformers whose linear layers bitsandbytes quantizes to 4 bits (8 bits: int8.py), with adapters of peft (QLoRA).
 
 The `quantized` of a case: "type" nf4 or fp4; "double": block scales of 8 bits; "prepared": by
-prepare_model_for_kbit_training() of peft, which casts all other weights to f32 (axolotl: and embedding, norms and head back); "autocast": the forward pass runs under
+prepare_model_for_kbit_training() of peft, which casts all other weights to f32 (axolotl: and embedding, norms and head back; trl: and embedding and head back); "autocast": the forward pass runs under
 autocast to bf16; "whole": packed as bytes, which FSDP2 does not shard. The operators of bitsandbytes have implementations for fake tensors. Replaced are the product of the forward pass, which bitsandbytes implements for CUDA in
 Python with kernels that need values, and Params4bit, a class that fake tensors cannot have.
 """
@@ -76,6 +76,9 @@ def prepared(model, c):
             if "norm" in name or "embed_tokens" in name or "lm_head" in name:
                 for p in module.parameters():
                     p.data = p.data.to(torch.bfloat16)
+    if c.quantized["prepared"] == "trl":  # embedding and head have the type of the computation again, norms stay f32
+        for module in (model.get_input_embeddings(), model.get_output_embeddings()):
+            module.weight.data = module.weight.data.to(torch.bfloat16)
     return model
 
 

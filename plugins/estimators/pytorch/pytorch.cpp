@@ -28,7 +28,7 @@ families = ["deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3", "gemma3_t
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron", "unsloth"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "quant_experts", "method", "reference_model", "int8_outliers",
+  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "norms", "quant_experts", "method", "reference_model", "int8_outliers",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "float8_gather", "fsdp_replicas", "selective_layers", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "expert_tensor", "first_stage_layers",
@@ -113,6 +113,7 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
                                           version ? std::optional(std::int64_t(*version)) : std::nullopt);
   if (const auto storage = given.choice("quant_storage", {"uint8", "compute"}))
     o.packed_as_bytes = *storage == 0;
+  o.f32_norms = given.choice("norms", {"fp32"}).has_value();
   o.quantizes_experts = given.flag("quant_experts", false);
   o.prefers = given.choice("method", {"sft", "dpo"}) == 1;
   o.reference = given.flag("reference_model", true);

@@ -475,6 +475,10 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_quantized(a, r, o, s, notes);
   else if (o.framework != Framework::kDeepSpeed)
     set_types(r, o, s, notes);
+  if (o.f32_norms && !s.norm_weights)
+    reject("plan.norms = \"fp32\"",
+           "norms have a type of their own over a base in 4 bits only, and not under DeepSpeed",
+           "leave it out");
   set_cut_loss(a, r, o, s, notes);
   set_trainer_loss(a, r, o, s, notes);
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);

@@ -46,6 +46,7 @@ struct Options {
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
   std::optional<bool> packed_as_bytes;         // plan.quant_storage = "uint8"
+  bool f32_norms = false;                      // plan.norms
   bool quantizes_experts = false;              // plan.quant_experts
   std::optional<std::uint32_t> int8_outliers;  // columns of each input of LLM.int8()
   bool no_sync = false;                        // FSDP reduces in the last micro-batch only

@@ -130,6 +130,21 @@ bool keeps_whole(const Options& o) {
   return !o.flat_parameters && o.packed_as_bytes.value_or(o.name != "llama-factory");
 }
 
+/// SFTTrainer of TRL before 1.0 casts embedding and head back after prepare_model_for_kbit_training(), and
+/// leaves the norms in f32.
+void set_f32_norms(const model::Architecture& a, const RunSpec& r, const Options& o,
+                   frameworks::StepSettings& s) {
+  const std::string what = "plan.norms = \"fp32\"";
+  if (r.parallel.zero)
+    reject(what + " with sharded weights", "a unit of FSDP has one type", "leave plan.norms out");
+  if (s.int8 || !s.autocast)
+    reject(what + (s.int8 ? " over weights in 8 bits" : " without mixed precision"),
+           "its step was not compared with PyTorch", "leave plan.norms out");
+  if (a.has_experts() && o.release == frameworks::TransformersRelease::k5)
+    reject(what + " with experts", "the type of their weights was not compared", "leave plan.norms out");
+  s.norm_weights = frameworks::Element::kF32;
+}
+
 }  // namespace
 
 void set_quantized(const model::Architecture& a, const RunSpec& r, const Options& o,
@@ -147,7 +162,8 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   s.autocast_type = r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
   s.autocast = r.compute == DType::kF16 || r.compute == DType::kBF16;
   // The weights of a unit have one type, that of the packed elements.
-  const bool narrow = s.autocast && (r.parallel.zero || keeps_loaded_type(r, o));
+  const bool narrow = s.autocast && (r.parallel.zero || o.f32_norms || keeps_loaded_type(r, o));
+  if (o.f32_norms) set_f32_norms(a, r, o, s);
   s.weights = narrow ? s.autocast_type : Element::kF32;
   const std::string type(run_file_name(r.compute));
   if (s.autocast && r.grad == DType::kBF16 && !r.parallel.zero) {
@@ -168,6 +184,7 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
     note += type + (o.name == "axolotl"         ? ", to which axolotl casts them."
                     : o.name == "llama-factory" ? ", as LLaMA-Factory loads them."
                     : o.name == "unsloth"       ? ", as Unsloth loads them."
+                    : o.f32_norms               ? ", to which TRL casts them, but norms in fp32 (plan.norms)."
                                                 : " (plan.master = \"none\"), as the model is loaded.");
   else if (s.autocast && r.weight != DType::kF32)
     note +=

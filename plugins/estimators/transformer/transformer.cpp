@@ -38,7 +38,7 @@ frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "meg
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "expert_tensor", "first_stage_layers", "last_stage_layers",
   "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
-  "saved_head", "saved_embedding", "quant_storage", "quant_experts", "framework_version", "method", "reference_model", "fsdp_version",
+  "saved_head", "saved_embedding", "quant_storage", "norms", "quant_experts", "framework_version", "method", "reference_model", "fsdp_version",
   "lora_dropout", "attention"]
 priority = 50
 )");
@@ -81,7 +81,9 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   const bool expert_modules = is_transformers_4(framework.value_or(""), version);
   set_quantized_base(expert_modules ? "transformers 4" : framework.value_or(""),
                      given.text("quant_experts") ? std::optional(experts) : std::nullopt, r);
-  given.word("attention", {"flash", "flash_attention_2", "materialised"});  // refuses others
+  // These change nothing here; other words are refused.
+  given.word("attention", {"flash", "flash_attention_2", "materialised"});
+  given.word("norms", {"fp32"});
   if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));

@@ -263,7 +263,9 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     }
     s.whole_packed = q.value("whole", false);
     s.autocast = q.at("autocast");
-    if (q.at("prepared") == "axolotl")
+    if (q.at("prepared") == "trl")
+      s.norm_weights = Element::kF32;
+    else if (q.at("prepared") == "axolotl")
       s.expert_weights = Element::kF32;
     else if (q.at("prepared"))
       s.weights = Element::kF32;

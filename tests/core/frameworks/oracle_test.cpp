@@ -178,6 +178,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_experts_that_are_modules_agrees_with_pytorch_
   BOOST_TEST(cases_of_family.at("mixtral") == 18u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_norms_in_f32_over_4_bit_weights_agrees_with_pytorch) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("trl-norms");
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 2u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);

@@ -114,6 +114,7 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
                                 "checkpoint_reentrant",
                                 "liger_kernels",
                                 "quant_storage",
+                                "norms",
                                 "quant_experts",
                                 "method",
                                 "reference_model",

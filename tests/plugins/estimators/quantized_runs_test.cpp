@@ -288,4 +288,18 @@ BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
   refused("transformers", "GPT-2", unchanged, *model::find_planned_preset("gpt2"));
 }
 
+BOOST_AUTO_TEST_CASE(norms_alone_may_be_in_f32_over_a_base_in_4_bits) {
+  const std::map<std::string, std::string> options{{"framework", "transformers"}, {"norms", "fp32"}};
+  RunSpec r = qlora();
+  BOOST_TEST(has_note(estimate(r, options), "to which TRL casts them, but norms in fp32 (plan.norms)"));
+  const auto weights = [&](const std::map<std::string, std::string>& o) {
+    return estimate(r, o).component_bytes(Component::kWeights);
+  };
+  // Embedding and head have half of the bytes.
+  BOOST_TEST(weights(options) < weights({{"framework", "transformers"}}) - (1u << 30));
+  r.parallel.data = 2, r.parallel.zero = 3;
+  check_refused(r, options, "plan.norms = \"fp32\" with sharded weights");
+  check_refused(mixed_precision(), options, "norms have a type of their own over a base in 4 bits only");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,7 +13,8 @@ using namespace trainhost;
 
 namespace {
 
-enum class Trained : std::uint8_t { kFull, kLora, kQlora };
+/// kQloraOfTrl: as SFTTrainer of TRL 0.13 prepares it.
+enum class Trained : std::uint8_t { kFull, kLora, kQlora, kQloraOfTrl };
 
 struct MeasuredStep {
   const char* model;
@@ -38,6 +39,12 @@ constexpr MeasuredStep kMeasuredSteps[] = {
     {"mistral-7b-v0.1", Trained::kQlora, 2, 4, 15'970'067'968, 0.0},
     {"llama-2-70b", Trained::kQlora, 1, 4, 68'126'381'056, -0.02},
     {"llama-2-70b", Trained::kQlora, 2, 2, 46'685'287'936, 0.0},
+    {"mistral-7b-v0.1", Trained::kQloraOfTrl, 1, 4, 20'669'338'112, -0.01},
+    {"mistral-7b-v0.1", Trained::kQloraOfTrl, 1, 8, 37'002'646'016, -0.01},
+    {"mixtral-8x7b-v0.1", Trained::kQloraOfTrl, 1, 4, 42'794'268'160, -0.68},
+    {"mixtral-8x7b-v0.1", Trained::kQloraOfTrl, 1, 8, 60'545'920'512, -0.54},
+    {"PowerLM-3b", Trained::kQloraOfTrl, 1, 4, 18'174'161'920, -0.03},
+    {"PowerLM-3b", Trained::kQloraOfTrl, 1, 8, 34'177'070'080, -0.01},
     {"mixtral-8x7b-v0.1", Trained::kLora, 2, 2, 57'554'708'992, -0.03},
     {"mixtral-8x7b-v0.1", Trained::kLora, 2, 4, 64'851'605'504, -0.06},
     {"mixtral-8x7b-v0.1", Trained::kQlora, 1, 4, 36'731'843'072, 0.0},
@@ -77,9 +84,10 @@ frameworks::StepSettings settings_of_step(const model::Architecture& a, const Me
   r.weight = r.compute = DType::kBF16, r.master = DType::kNone;
   r.recompute = Recompute::kFull;
   if (run.kind != Trained::kFull) {
-    r.mode = run.kind == Trained::kQlora ? RunMode::kQlora : RunMode::kLora;
-    r.memory.frozen = run.kind == Trained::kQlora ? DType::kNF4 : DType::kBF16;
-    r.memory.double_quantized = run.kind == Trained::kQlora;
+    const bool packed = run.kind != Trained::kLora;
+    r.mode = packed ? RunMode::kQlora : RunMode::kLora;
+    r.memory.frozen = packed ? DType::kNF4 : DType::kBF16;
+    r.memory.double_quantized = packed;
     // LoRA runs without `bf16`: nothing is in mixed precision.
     if (run.kind == Trained::kLora) r.compute = DType::kF32;
     r.lora_rank = 16;
@@ -94,6 +102,7 @@ frameworks::StepSettings settings_of_step(const model::Architecture& a, const Me
   o.release = pytorch::transformers_release(o.release_name);
   o.loop = frameworks::OptimizerLoop::kForeach;
   o.flash_attention_2 = true;
+  o.f32_norms = run.kind == Trained::kQloraOfTrl;
   o.lora_dropout = 0.1;
   o.products.capability = 80;
   std::vector<std::string> notes;
