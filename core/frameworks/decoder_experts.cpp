@@ -1,5 +1,5 @@
 // Mixture of experts of Mixtral, Qwen3-MoE and gpt-oss in transformers 5.23, and the modules of experts of
-// Mixtral before it: their routers, and
+// the first two before it: their routers, and
 // grouped_mm_experts_forward(), which transformers takes on a GPU; adapters of experts as peft 0.21 adds
 // them. N tokens, k experts per token, R = N * k rows in the order of the experts, E experts of width I. How
 // many rows an expert has is not known, and decides no size.
@@ -151,8 +151,8 @@ Tensor add_rows(Tape& t, const Tensor& total, const Tensor& places, const Tensor
 
 }  // namespace
 
-/// MixtralSparseMoeBlock.forward() before transformers 5: a loop over the experts. Each gets an equal share
-/// of the rows; the first ones get one more where they do not divide.
+/// forward() of MixtralSparseMoeBlock and Qwen3MoeSparseMoeBlock before transformers 5: a loop over the
+/// experts. Each gets an equal share of the rows; the first ones get one more where they do not divide.
 Tensor Decoder::expert_modules(const Tensor& x, const LayerWeights& w) {
   const ModuleScope scope(t_, "mlp.experts");
   const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;

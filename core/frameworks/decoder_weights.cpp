@@ -240,10 +240,18 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
       w.router_layer = linear_weights("mlp.gate", hidden_, n, false, 0);
       for (std::int64_t i = 0; i < n; ++i) {
         ExpertLayers& e = w.expert_layers.emplace_back();
-        // w1, w2 and w3 of MixtralBlockSparseTop2MLP.
-        e.gate = linear_weights("mlp.experts.w1", hidden_, width, false, 0);
-        e.down = linear_weights("mlp.experts.w2", width, hidden_, false, 0);
-        e.up = linear_weights("mlp.experts.w3", hidden_, width, false, 0);
+        const auto add = [&](LinearWeights& w_of_expert, const char* name, bool down) {
+          w_of_expert = linear_weights(name, down ? width : hidden_, down ? hidden_ : width, false, 0);
+        };
+        if (a_.family == "mixtral") {
+          add(e.gate, "mlp.experts.w1", false);
+          add(e.down, "mlp.experts.w2", true);
+          add(e.up, "mlp.experts.w3", false);
+        } else {
+          add(e.gate, "mlp.experts.gate_proj", false);
+          add(e.up, "mlp.experts.up_proj", false);
+          add(e.down, "mlp.experts.down_proj", true);
+        }
       }
       return;
     }

@@ -648,6 +648,16 @@ def draw_release_mixtral(release: str, seed: int, number: int) -> Case:
                                reentrant=True if case.checkpoint and r.random() < 0.8 else None, **few)
 
 
+def draw_release_experts(release: str, seed: int, number: int) -> Case:
+    """Case `number` of a seed of Mixtral and Qwen3-MoE in turn, with experts that are modules, as draw_release_mixtral() draws it."""
+    case = draw_release_mixtral(release, seed + 1, number // 2)
+    if number % 2 == 0:
+        return case
+    model = model_of_family(f"{seed}/release/experts", "qwen3_moe", number)
+    fields = {name: getattr(model, name) for name in MODEL_FIELDS if name not in ("experts", "experts_per_token", "vocab", "layers")}
+    return dataclasses.replace(case, **fields)
+
+
 LIGER_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 
 

@@ -4,6 +4,7 @@ The number of rows depends on values, so `torch.where(mask)` is replaced: every 
 get one more where they do not divide.
 """
 import contextlib
+import types
 from unittest import mock
 
 import torch
@@ -13,7 +14,7 @@ def equal_shares(c):
     """A context in which the loop over the experts of a case finds as many rows for each."""
     if not (c.experts and c.release):
         return contextlib.nullcontext()
-    where, rows = torch.where, c.batch * c.sequence * c.experts_per_token
+    where, greater, rows = torch.where, torch.greater, c.batch * c.sequence * c.experts_per_token
 
     def shares(condition, *values):
         if values:
@@ -22,4 +23,13 @@ def equal_shares(c):
         number = condition.storage_offset()
         return torch.empty(rows // c.experts + (number < rows % c.experts), 2, dtype=torch.long).unbind(1)
 
-    return mock.patch.object(torch, "where", shares)
+    def all_hit(counts, least):
+        # expert_hit: the numbers of the experts that get any token.
+        if counts.shape != (c.experts,):
+            return greater(counts, least)
+        return types.SimpleNamespace(nonzero=lambda: range(c.experts))
+
+    patches = contextlib.ExitStack()
+    patches.enter_context(mock.patch.object(torch, "where", shares))
+    patches.enter_context(mock.patch.object(torch, "greater", all_hit))
+    return patches

@@ -176,6 +176,9 @@ BOOST_AUTO_TEST_CASE(the_replay_of_older_releases_under_fsdp1_agrees_with_pytorc
 BOOST_AUTO_TEST_CASE(the_replay_of_experts_that_are_modules_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("release-4.48-mixtral");
   BOOST_TEST(cases_of_family.at("mixtral") == 18u);
+  const std::map<std::string, std::size_t> of_457 = compare("release-4.57-experts");
+  BOOST_TEST(of_457.size() == 2u);
+  for (const auto& [family, cases] : of_457) BOOST_TEST(cases == 6u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_norms_in_f32_over_4_bit_weights_agrees_with_pytorch) {
