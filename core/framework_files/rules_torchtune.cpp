@@ -94,6 +94,16 @@ void attention_modules(Job& job, const Entry& e) {
   if (!list.empty()) job.set("@lora_attention", list, e);
 }
 
+/// Layers that are units of FSDP2 of their own: embedding and head together are described.
+void torchtune_units(Job& job, const Entry& e) {
+  std::vector<std::string> names = texts_of(e);
+  std::ranges::sort(names);
+  if (names == std::vector<std::string>{"output", "tok_embeddings"})
+    job.set("plan.separate_ends", "true", e);
+  else if (!names.empty())
+    job.not_modelled = "layers that are gathered alone";
+}
+
 constexpr Rule kTorchtune[] = {
     // Of the command in a comment (torchtune_command()), which any other value replaces.
     {"nproc_per_node", Use::kCustom, "parallel.data", "",
@@ -136,7 +146,7 @@ constexpr Rule kTorchtune[] = {
     {"fsdp_sharding_strategy", Use::kChoice, kZeroOfMany,
      "FULL_SHARD=3|SHARD_GRAD_OP=2|NO_SHARD=0|HYBRID_SHARD=3"},
     {"memory_efficient_fsdp_wrap", Use::kNotModelled, "", "the embedding is gathered alone"},
-    {"custom_sharded_layers", Use::kNotModelled, "", "layers that are gathered alone"},
+    {"custom_sharded_layers", Use::kCustom, "plan.separate_ends", "", torchtune_units},
     // `compile: true`, or a table that says what is compiled.
     {"compile", Use::kWhenTrue, "plan.execution", "compile"},
     {"compile.model", Use::kWhenTrue, "plan.execution", "compile"},

@@ -28,7 +28,7 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
       gemma2_(a.family == "gemma2"),
       phi3_(a.family == "phi3") {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
-  embedding_ = weight(Fsdp::kRoot, {vocab_, hidden_}, "tok_embeddings");
+  embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   // RotaryPositionalEmbeddings: one table for all layers, with a row for each position up to max_seq_len,
   // which may be many times the length of the sequences. The builders of Qwen with adapters make one per
   // layer, and so do those of Gemma and Phi-3. Qwen's table has each angle twice, and so has that of Phi-3.
@@ -52,7 +52,7 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
     }
   t_.layer = -1;
   final_norm_ = weight(Fsdp::kRoot, {hidden_}, "norm");
-  head_ = tied_ ? embedding_ : weight(Fsdp::kRoot, {vocab_, hidden_}, "output");
+  head_ = tied_ ? embedding_ : weight(Fsdp::kLast, {vocab_, hidden_}, "output");
   if (!own_angles) add_angles();
   ids_ = buffer({batch_, sequence_}, Element::kI64, "", "token ids");
   labels_ = buffer({batch_, sequence_}, Element::kI64, "", "labels");
@@ -171,7 +171,9 @@ Tensor TorchtuneDecoder::last_layer() {
   Tensor x;
   {
     const ModuleScope scope(t_, "tok_embeddings");
+    if (s_.fsdp.separate_ends) fsdp_->before_forward(Fsdp::kFirst);
     x = gemma_ ? embedded() : embedding(t_, ids_, embedding_);
+    if (s_.fsdp.separate_ends) fsdp_->after_forward(Fsdp::kFirst, x);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);

@@ -57,7 +57,7 @@ class TorchtuneDecoder : public StepModel {
   Tensor repeated(const Tensor& x, std::int64_t times);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
   Tensor run(const Linear& w, const Tensor& x);
-  Tensor head(const Tensor& x);
+  Tensor head(const Tensor& hidden);
   Tensor loss_of_rows(const Tensor& logits, const Tensor& labels);
   Tensor plain_loss(Tensor hidden, Tensor last);
   Tensor chunked_loss(Tensor hidden, Tensor last);

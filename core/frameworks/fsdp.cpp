@@ -176,8 +176,8 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
 }
 
 bool Fsdp::stays_gathered(std::int32_t index) const {
-  return !policy_.reshard_after_forward || policy_.reduces_at_end || index == kRoot || index == kLast ||
-         (index == layers_ - 1 && policy_.keeps_last_layer);
+  return !policy_.reshard_after_forward || policy_.reduces_at_end || index == kRoot ||
+         (index == kLast && !policy_.frees_last) || (index == layers_ - 1 && policy_.keeps_last_layer);
 }
 
 void Fsdp::before_backward(bool reduces) {

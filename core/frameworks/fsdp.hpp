@@ -29,6 +29,7 @@ struct FsdpPolicy {
   /// The embedding, and the last norm with the head, are units of their own; the second of them is not freed
   /// after its forward pass. Otherwise both belong to the root.
   bool separate_ends = false;
+  bool frees_last = false;  // the second of them is freed too
   /// All weights stay gathered and no gradient is reduced until reduce_all(), as in a pipeline stage.
   bool reduces_at_end = false;
   /// The input of the last reduction of reduce_all() stays until the first one of the next step: stages of

@@ -27,15 +27,21 @@ std::vector<Tensor> tensor_split(Tape& t, const Tensor& x, int dim) {
 
 }  // namespace
 
-Tensor TorchtuneDecoder::head(const Tensor& x) {
+/// The module of the head, called for each chunk: its unit is gathered in each call.
+Tensor TorchtuneDecoder::head(const Tensor& hidden) {
   const ModuleScope scope(t_, "output");
+  const bool is_unit = s_.fsdp.separate_ends;
+  if (is_unit) fsdp_->before_forward(Fsdp::kLast);
+  const Tensor x = is_unit ? fsdp_->input(Fsdp::kLast, hidden) : hidden;
   const std::int64_t rows = static_cast<std::int64_t>(x->shape.count()) / hidden_;
   t_.purpose = Purpose::kLogits;
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = vocab_;
   // A chunk of several sequences is copied before the product.
   const Tensor logits = linear(t_, reshape(t_, x, {rows, hidden_}), head_);
-  return view(t_, logits, shape.made_contiguous());
+  const Tensor y = view(t_, logits, shape.made_contiguous());
+  if (is_unit) fsdp_->after_forward(Fsdp::kLast, y);
+  return y;
 }
 
 Tensor TorchtuneDecoder::loss_of_rows(const Tensor& logits, const Tensor& labels) {

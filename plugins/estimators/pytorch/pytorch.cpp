@@ -33,7 +33,7 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "forward_prefetch", "use_orig_params", "float8_gather", "fsdp_replicas", "selective_layers", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "expert_tensor", "first_stage_layers",
   "last_stage_layers", "offload_gradients", "lora_head", "saved_head", "saved_embedding", "lora_embedding", "lora_dropout", "context_exchange",
-  "recompute_modules", "router_type", "compiled_loss", "rope_fusion", "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
+  "recompute_modules", "router_type", "separate_ends", "compiled_loss", "rope_fusion", "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
   "compute_capability", "attention"]
 priority = 80
 )");
@@ -370,6 +370,7 @@ pytorch::Options options_of(const th_host* host) {
   if (const auto exchange = given.choice("context_exchange", {"p2p", "a2a"})) o.context_ring = *exchange == 0;
   if (const auto type = given.choice("router_type", {"fp32", "bf16"})) o.router_in_f32 = *type == 0;
   o.compiled_loss = given.flag("compiled_loss", false);
+  o.separate_ends = given.flag("separate_ends", false);
   o.fused_rotation = given.flag("rope_fusion", true);
   set_module_options(given, o);
   const auto whole = [&](const char* key) {

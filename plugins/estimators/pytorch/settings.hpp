@@ -72,6 +72,7 @@ struct Options {
   double dropout = 0;                  // of GPT-2 and Seed-OSS
   std::optional<double> lora_dropout;  // of the inputs of adapters; else the framework's default
   // torchtune only.
+  bool separate_ends = false;  // embedding and head are units of FSDP2
   frameworks::LossKind loss = frameworks::LossKind::kChunkedHead;
   bool update_in_backward = false, paged_optimizer = false;
   frameworks::LigerKernels liger;

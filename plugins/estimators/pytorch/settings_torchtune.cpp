@@ -112,7 +112,8 @@ void choose_cpu_offload(const RunSpec& r, const Options& o, frameworks::StepSett
       "weights and activations. Not compared with PyTorch.");
 }
 
-void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+void choose_ranks(const model::Architecture& a, const RunSpec& r, const Options& o,
+                  frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (r.parallel.data < 2) return;
   if (r.parallel.zero < 2)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with several ranks in torchtune",
@@ -122,10 +123,15 @@ void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
   s.ddp.on = false;
   s.fsdp.ranks = r.parallel.data;
   s.fsdp.reshard_after_forward = r.parallel.zero == 3;
+  s.fsdp.separate_ends = s.fsdp.frees_last = o.separate_ends;
   // One type for shards, gathered weights and reduction (dtype: bf16).
   s.fsdp.shards = s.fsdp.reduce = s.weights;
-  notes.push_back("FSDP2: " + std::to_string(s.fsdp.ranks) +
-                  " ranks; every layer and the model are units, in bf16.");
+  notes.push_back("FSDP2: " + std::to_string(s.fsdp.ranks) + " ranks; every layer" +
+                  (o.separate_ends ? ", the embedding, the head" : "") +
+                  " and the model are units, in bf16.");
+  if (o.separate_ends && a.tied)
+    reject("plan.separate_ends with an embedding that is the head too", "two units would share it",
+           "leave plan.separate_ends out");
   if (s.nf4)
     notes.push_back(
         "Ranks share the NF4 weights and their scales, which FSDP2 gathers (not compared with PyTorch).");
@@ -145,7 +151,7 @@ void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options
   choose_optimizer(r, o, s);
   choose_offload(r, s);
   s.tunes_with_clones = o.torch_of_2024 && s.optimizer == Optimizer::kAdamW8bit && !s.paged_optimizer;
-  choose_ranks(r, s, notes);
+  choose_ranks(a, r, o, s, notes);
   choose_cpu_offload(r, o, s, notes);
   s.loss = o.loss;
   s.compiles_layers = s.compiles_loss = o.compile;

@@ -81,6 +81,11 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
   offloaded.memory.weights_in = offloaded.memory.optimizer_in = Tier::kPinned;
   const MemoryReport moved = estimate_torchtune(offloaded, {{"offload_gradients", "cpu"}});
   BOOST_TEST(has_note(moved, "fsdp_cpu_offload"));
+  // Embedding and head, 1 GiB each, are freed with their units.
+  const MemoryReport apart =
+      estimate_torchtune(offloaded, {{"offload_gradients", "cpu"}, {"separate_ends", "true"}});
+  BOOST_TEST(has_note(apart, "the embedding, the head and the model are units"));
+  BOOST_TEST(apart.tier_bytes(Tier::kDevice) + (1u << 30) < moved.tier_bytes(Tier::kDevice));
   // Weights and moments: 6 bytes per element.
   const std::uint64_t part = 8'030'261'248 / 8;
   BOOST_TEST(moved.tier_bytes(Tier::kDevice) + 5 * part < kept.tier_bytes(Tier::kDevice));
