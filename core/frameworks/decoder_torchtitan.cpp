@@ -219,7 +219,7 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Tensor& angles, const Lay
   // An argument is freed when the function that it was computed for returns.
   const auto attended = [&] {
     const Tensor input = norm(x, w.attention_norm, "attention_norm");
-    if (latent_) return latent_attention(input, angles, w);
+    if (latent_) return latent_attention(gather_tokens(t_, input, exchange_), angles, w);
     return attention(gather_tokens(t_, input, exchange_), angles, w);
   };
   const Tensor h = add(t_, x, scattered(attended()));

@@ -13,6 +13,7 @@ void TorchtitanDecoder::add_latent(const model::Attention& a, Layer& w) {
     return weight(t_.layer, {outputs, inputs}, module);
   };
   Latent& l = w.latent;
+  // Heads are divided among tensor-parallel ranks; the matrices that reduce the rank, and norms, are whole.
   l.rank = a.kv_lora_rank, l.nope = a.nope_head_dim, l.rope = a.rope_head_dim, l.value = a.v_head_dim;
   const std::int64_t width = l.nope + l.rope, q_rank = a.q_lora_rank;
   if (q_rank) {
@@ -75,7 +76,7 @@ Tensor TorchtitanDecoder::latent_attention(const Tensor& x, const Tensor& angles
   Tensor output = sdpa_attention(t_, in).output;
   output = view(t_, output, {batch_, sequence_, w.heads * l.value});
   const ModuleScope last(t_, "attention.wo");
-  return linear(t_, output, w.wo);
+  return divided(linear(t_, output, w.wo));
 }
 
 }  // namespace trainhost::frameworks

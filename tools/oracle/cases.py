@@ -306,6 +306,19 @@ def draw_titan_llama4(seed: int, number: int) -> Case:
                           "moe": {"ep": ranks, "shared": 1, "step": r.choice([1, 2])}, "recompute": recompute})
 
 
+def draw_titan_latent(seed: int, number: int) -> Case:
+    """Case `number` of a seed with DeepSeek V3 of torchtitan on 2 tensor-parallel ranks, every second with expert
+    parallelism."""
+    r = random.Random(f"titan/latent/{seed}/{number}")
+    case = draw_titan_experts(f"{seed}/latent", 2 * number + 1)
+    moe, heads = case.fsdp["moe"], r.choice([4, 8])
+    ranks = r.choice([2, 4]) if number % 2 else 1
+    return dataclasses.replace(
+        case, heads=heads, kv_heads=heads, vocab=case.vocab // 2 * 2, accumulate=1,
+        fsdp=case.fsdp | {"world": max(1, ranks // 2) * 2, "tensor": 2, "moe": moe | {"ep": ranks},
+                          "recompute": ("full", "none")[number // 2 % 2]})
+
+
 def draw_titan_layers(seed: int, number: int) -> Case:
     """Case `number` of a seed with Llama or Qwen3 of torchtitan that recomputes every second or third layer."""
     case = draw_titan_qwen3(f"{seed}/layers", number) if number % 2 else draw_titan(f"{seed}/layers", number)

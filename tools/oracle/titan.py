@@ -21,7 +21,7 @@ USED = ("torchtitan.distributed", "torchtitan.models.attention", "torchtitan.mod
         "torchtitan.distributed.expert_parallel", "torchtitan.models.qwen3.model.args",
         "torchtitan.models.qwen3.model.model", "torchtitan.models.qwen3.infra.parallelize",
         "torchtitan.models.llama4.infra.parallelize", "torchtitan.models.deepseek_v3.model.args",
-        "torchtitan.models.deepseek_v3.model.model", "torchtitan.models.llama4.model.args",
+        "torchtitan.models.deepseek_v3.model.model", "torchtitan.models.deepseek_v3.infra.parallelize", "torchtitan.models.llama4.model.args",
         "torchtitan.models.llama4.model.model")
 
 
@@ -117,7 +117,9 @@ def build_with_experts(found, c, mesh):
     DeviceMesh.mesh = property(with_values(DeviceMesh.mesh.fget))
     ranks, tensor = c.fsdp["moe"]["ep"], c.fsdp.get("tensor", 1)
     if tensor > 1:
-        parallelize.apply_non_moe_tp(m, mesh["tensor"], loss_parallel=True, enable_float8_tensorwise_tp=False)
+        latent = {"use_flex_attn": False} if c.family == "deepseek_v3" else {}
+        of_model = found["deepseek_v3.infra.parallelize"] if latent else parallelize
+        of_model.apply_non_moe_tp(m, mesh["tensor"], loss_parallel=True, enable_float8_tensorwise_tp=False, **latent)
     if ranks > 1 or tensor > 1:
         parallelize.apply_moe_ep_tp(m, tp_mesh=mesh["tensor"] if tensor > 1 else None,
                                     ep_mesh=mesh["experts"] if ranks > 1 else None, ep_tp_mesh=None, etp_enabled=False)

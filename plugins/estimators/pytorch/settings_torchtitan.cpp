@@ -54,10 +54,6 @@ void set_torchtitan_experts(const model::Architecture& a, const RunSpec& r, fram
   if (r.parallel.context > 1)
     reject("parallel.context = " + std::to_string(r.parallel.context) + " of a model with experts",
            "ring attention of these models is not replayed");
-  if (r.parallel.tensor > 1 &&
-      std::ranges::any_of(a.layers, [](const model::LayerRun& run) { return run.layer.attention.latent; }))
-    reject("parallel.tensor = " + std::to_string(r.parallel.tensor) + " of multi-latent attention",
-           "which of its matrices are divided was not compared");
   if (ranks > 1 && r.parallel.expert_tensor > 1)
     reject("plan.expert_tensor = " + std::to_string(r.parallel.expert_tensor),
            "with expert parallelism tensor-parallel ranks divide the rows, not the experts");
@@ -143,7 +139,7 @@ void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, fram
   divides(a.vocab, "tokens of the vocabulary");
   for (const model::LayerRun& run : a.layers) {
     divides(run.layer.attention.heads, "heads");
-    divides(run.layer.attention.kv_heads, "key and value heads");
+    if (!run.layer.attention.latent) divides(run.layer.attention.kv_heads, "key and value heads");
     divides(run.layer.mlp.width, "features of the MLP");
     divides(run.layer.experts.each.width, "features of an expert");
   }

@@ -75,7 +75,7 @@ std::map<std::string, std::size_t> compare(const std::string& folder, std::uint6
         const bool variables = c.contains("release") && c.at("checkpoint") && phase.ends_with("forward");
         // Rows of numbers for the labels of tensor-parallel ranks.
         const std::uint64_t labels =
-            c.contains("fsdp") && c.at("fsdp").value("tensor", 1) > 1 ? theirs / 500 : 0;
+            c.contains("fsdp") && c.at("fsdp").value("tensor", 1) > 1 ? theirs / 300 : 0;
         BOOST_TEST(std::max(ours, theirs) - std::min(ours, theirs) <=
                        most + labels + (variables ? widest_bytes(c) : 0),
                    phase << ": " << ours << " instead of " << theirs);
@@ -383,6 +383,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_store
   const std::map<std::string, std::size_t> experts = compare("torchtitan-experts", 16);
   BOOST_TEST(experts.at("qwen3_moe") >= 20u);
   BOOST_TEST(experts.at("deepseek_v3") >= 20u);
+  BOOST_TEST(compare("torchtitan-latent", 16).at("deepseek_v3") >= 12u);
   BOOST_TEST(compare("torchtitan-llama4", 16).at("llama4") >= 24u);
 }
 
