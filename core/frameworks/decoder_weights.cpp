@@ -261,12 +261,18 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
       return s_.expert_weights ? t_.parameter(shape, *s_.expert_weights, module, false)
                                : weight(shape, module);
     };
-    w.router = own({n, hidden_}, gpt_oss_ ? "mlp.router" : "mlp.gate");
-    if (l.experts.router_bias) w.router_bias = own({n}, "mlp.router");
+    const auto add_router = [&] {
+      w.router = own({n, hidden_}, gpt_oss_ ? "mlp.router" : "mlp.gate");
+      if (l.experts.router_bias) w.router_bias = own({n}, "mlp.router");
+    };
+    // Qwen3MoeSparseMoeBlock declares its experts before the router.
+    const bool router_last = a_.family == "qwen3_moe";
+    if (!router_last) add_router();
     w.experts_up = own({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
     if (l.experts.each.up_bias) w.experts_up_bias = own({n, 2 * width}, "mlp.experts.gate_up_proj");
     w.experts_down = own({n, hidden_, width}, "mlp.experts.down_proj");
     if (l.experts.each.down_bias) w.experts_down_bias = own({n, hidden_}, "mlp.experts.down_proj");
+    if (router_last) add_router();
     // peft makes one of the adapters of gate and up, and wraps the parameters in the order of their names.
     if (const std::int64_t r = n * adapter_rank(kLoraDown)) {
       w.experts_down_a = weight({r, width}, "mlp.experts.down_proj", false);

@@ -1027,6 +1027,11 @@ def draw_sharded_quantized_kindred(seed: int, number: int) -> Case:
     return dataclasses.replace(case, **few)
 
 
+def draw_sharded_qwen3_moe(seed: int, number: int) -> Case:
+    """Case `number` of a seed of Qwen3-MoE under FSDP1 and FSDP2 as accelerate prepares it, in full training and with adapters."""
+    return draw_sharded(seed + 3, number, ("qwen3_moe",), SHARDED_WAYS[:4])
+
+
 def draw_sharded_gemma(seed: int, number: int) -> Case:
     """Case `number` of a seed of Gemma 1 to 3 under FSDP1 and FSDP2 as accelerate prepares them, in full training and with
     adapters."""

@@ -22,10 +22,7 @@ Element half_of(DType t) { return t == DType::kF16 ? Element::kF16 : Element::kB
 void require_compared_family(const model::Architecture& a, const Options& o,
                              const frameworks::StepSettings& s) {
   const std::string name = o.flat_parameters ? "FSDP1" : "FSDP2";
-  const bool stacked = s.release == frameworks::TransformersRelease::k5;
-  if (was_compared(a.family, Comparison::kSharded) &&
-      !(o.flat_parameters && a.family == "qwen3_moe" && stacked))
-    return;
+  if (was_compared(a.family, Comparison::kSharded)) return;
   constexpr const char* kReason = "its step was not compared with PyTorch";
   if (!was_compared(a.family, Comparison::kByAccelerate))
     reject(name + " of the family '" + a.family + "'", kReason);

@@ -187,6 +187,11 @@ BOOST_AUTO_TEST_CASE(the_replay_of_norms_in_f32_over_4_bit_weights_agrees_with_p
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 2u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_sharded_qwen3_moe_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("sharded-qwen3-moe");
+  BOOST_TEST(cases_of_family.at("qwen3_moe") == 12u);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);

@@ -238,6 +238,15 @@ BOOST_AUTO_TEST_CASE(transformers_4_shards_by_fsdp1_unless_the_version_is_given)
   BOOST_TEST(has_note(estimate(r, o), "FSDP2: 8 ranks"));
 }
 
+BOOST_AUTO_TEST_CASE(qwen3_moe_is_sharded_by_both_versions_of_fsdp) {
+  const ModelSpec m = *model::find_planned_preset("qwen3-30b-a3b");
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  for (const char* version : {"1", "2"})
+    BOOST_TEST(has_note(estimate(r, {{"framework", "transformers"}, {"fsdp_version", version}}, m),
+                        "FSDP" + std::string(version) + ": 8 ranks"));
+}
+
 // Checkpoints hold the units of FSDP1 before 4.52, which then keep the inputs of frozen layers.
 BOOST_AUTO_TEST_CASE(reentrant_checkpoints_of_older_releases_keep_inputs_of_frozen_layers_under_fsdp1) {
   RunSpec r = mixed_precision();
