@@ -1,5 +1,5 @@
 // litgpt: finetune_full and finetune_lora with precision bf16-true, bf16-mixed or 32-true. Settings only; its
-// modules are in core/frameworks. Published runs: docs/pytorch-memory.md ("Published runs of litgpt").
+// modules are in core/frameworks. Published runs: docs/published-runs.md ("litgpt").
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,6 +1,6 @@
 // torchtune: its recipes for full training, LoRA and QLoRA, on one device or under FSDP2. One function per
 // group of settings; each refuses what the recipes do not have. Published runs and their errors:
-// docs/pytorch-memory.md ("Published runs of torchtune"). The modules themselves: core/frameworks.
+// docs/published-runs.md ("torchtune"). The modules themselves: core/frameworks.
 #include <algorithm>
 
 #include "plugins/estimators/pytorch/settings.hpp"

@@ -1,5 +1,5 @@
 // The replay of Megatron-LM's models with experts and tensor parallelism: bytes that its functional tests
-// measure (the table of docs/pytorch-memory.md), what a layer keeps, and the modules of selective
+// measure (the table of docs/published-runs.md), what a layer keeps, and the modules of selective
 // recomputation.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>

@@ -343,7 +343,7 @@ BOOST_AUTO_TEST_CASE(tokens_of_experts_are_padded) {
 /// Megatron-LM@d98e8a64, mem-allocated-bytes of the functional test
 /// gpt3_weekly_mcore_tp4_cp2_current_scaling_native_fp8_tp_sp_cp_tp_overlap. The model has biases and a table
 /// of positions, which the replay does not describe, so the sum is made here by the rules of
-/// docs/pytorch-memory.md.
+/// docs/megatron-memory.md.
 BOOST_AUTO_TEST_CASE(bytes_between_steps_agree_with_the_tests_of_megatron) {
   constexpr std::uint64_t kLayers = 12, kWidth = 512, kTensor = 4, kRanks = 2, kVocab = 50688,
                           kPositions = 1024;

@@ -1,4 +1,4 @@
-// The replay of Megatron-LM: published peaks (the table of docs/pytorch-memory.md), the bytes that a layer
+// The replay of Megatron-LM: published peaks (the table of docs/published-runs.md), the bytes that a layer
 // keeps, and runs that are not described.
 #include <boost/test/unit_test.hpp>
 #include <cmath>

@@ -1,5 +1,5 @@
 // The replay of torchtune compared with the runs that its README publishes, on one GPU and eight. Settings:
-// docs/pytorch-memory.md.
+// docs/published-runs.md.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstdio>

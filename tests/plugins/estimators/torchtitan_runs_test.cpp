@@ -1,5 +1,5 @@
 // Published peaks of torchtitan runs (bytes that the allocator reserved) compared with the estimate: prints
-// the error of each run, and bounds it by what docs/pytorch-memory.md states. Upper bounds are above each of
+// the error of each run, and bounds it by what docs/published-runs.md states. Upper bounds are above each of
 // them.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -44,7 +44,7 @@ OptionMap expandable(OptionMap o) {
 OptionMap on_one_host(const char* number) { return expandable(compiled(number)); }
 OptionMap eager_on_one_host(const char* number) { return expandable(version(number)); }
 
-/// Weights are gathered in bf16 (docs/pytorch-memory.md, "Published runs").
+/// Weights are gathered in bf16 (docs/published-runs.md, "torchtitan").
 OptionMap gathered_in_bf16(const char* number) {
   OptionMap o = compiled(number);
   o["float8_gather"] = "false";

@@ -1,6 +1,6 @@
 // The replay of transformers 4 compared with what the benchmarks of fms-acceleration measured on A100 with 80
 // GB: peaks of torch.cuda.max_memory_allocated(), to the byte. Settings, and runs that are not here:
-// docs/pytorch-memory.md ("Published runs of transformers 4").
+// docs/published-runs.md ("transformers 4").
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // The estimator of PyTorch for runs of Unsloth, and the longest sequences that Unsloth publishes
-// (docs/pytorch-memory.md, "Unsloth").
+// (docs/published-runs.md, "Unsloth").
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstdio>

@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(files_that_quantize_the_weights_are_planned_by_the_replay) 
   }
 }
 
-// Published in whole GB, which are the replayed GiB rounded up; docs/pytorch-memory.md has the table.
+// Published in whole GB, which are the replayed GiB rounded up; docs/published-runs.md has the table.
 BOOST_AUTO_TEST_CASE(the_published_memory_of_llama_factory_is_planned) {
   Job job;
   struct Row {
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(the_published_memory_of_llama_factory_is_planned) {
   }
 }
 
-// max_memory_allocated() that litgpt publishes for its examples (docs/pytorch-memory.md), in GB.
+// max_memory_allocated() that litgpt publishes for its examples (docs/published-runs.md), in GB.
 BOOST_AUTO_TEST_CASE(the_published_memory_of_examples_of_litgpt_is_planned) {
   Job job;
   struct Row {
