@@ -2,6 +2,8 @@
 // shards and computes in training.mixed_precision_param.
 #include <fmt/format.h>
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "core/framework_files/rules.hpp"
 
@@ -53,12 +55,24 @@ void torchtitan_eager_layers(Job& job) {
 }
 
 /// Interleaved1F1B has two stages per rank, unless the number of layers of a stage is given.
+/// get_schedule_class() of torch has these beside 1F1B and Interleaved1F1B.
+constexpr std::string_view kOtherSchedules[] = {"GPipe",
+                                                "gpipe",
+                                                "LoopedBFS",
+                                                "InterleavedZeroBubble",
+                                                "ZBVZeroBubble",
+                                                "DualPipeV",
+                                                "PipelineScheduleSingle",
+                                                "PipelineScheduleMulti"};
+
 void torchtitan_schedule(Job& job, const Entry& e) {
   const std::string name = text_of(e);
   if (name == "Interleaved1F1B")
     job.set("@stages_per_rank", "2", e);
+  else if (std::ranges::find(kOtherSchedules, name) != std::end(kOtherSchedules))
+    job.not_modelled = "planned as 1F1B, which has fewer micro-batches in flight", job.needs_more = true;
   else if (name != "1F1B" && name != "1f1b")
-    job.not_modelled = "pipeline schedule other than 1F1B and interleaved 1F1B";
+    reject_value(e, "1F1B, Interleaved1F1B, GPipe or another schedule of torch.distributed.pipelining");
 }
 
 void torchtitan_converters(Job& job, const Entry& e) {
@@ -290,7 +304,9 @@ void read_torchtitan(const Entries& entries, Job& job) {
   if (job.find("@model_flavor")) torchtitan_model(job);
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
-  if (data > 1) job.set_default("parallel.data", std::to_string(data), "the data-parallel degrees");
+  // A shard degree of -1, the default, is the rest of the devices, which the file does not count.
+  const bool counts = job.find("@shard") || data == 1;
+  if (counts && data > 1) job.set_default("parallel.data", std::to_string(data), "the data-parallel degrees");
   // Its plans of tensor parallelism for decoders share the tokens between regions.
   if (const Given* tensor = job.find("parallel.tensor"); tensor && tensor->value != "1")
     job.set_default("parallel.sequence", "true", *tensor);
@@ -325,6 +341,10 @@ void read_torchtitan(const Entries& entries, Job& job) {
     // A compiler chooses what the other layers keep.
     if (job.find("train.recompute")->value == "selective" && !job.find("plan.execution"))
       job.set_default("plan.selective_layers", from.value, from);
+    else if (job.find("plan.execution"))
+      for (runfile::FileKey& k : job.keys)
+        if (k.key == "activation_checkpoint.selective_ac_option")
+          k.use = runfile::KeyUse::kNotModelled, k.note = "compiled layers are planned as \"op\"";
   }
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");
   job.set_default("plan.weights", "fp32", "default of torchtitan (FSDP2)");

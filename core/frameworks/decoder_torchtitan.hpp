@@ -1,5 +1,6 @@
-// Llama 3 and Qwen3 of torchtitan 0.2 with their FSDP2 units and activation checkpointing, or one pipeline
-// stage of them. Parallelism itself: fsdp.hpp, tensor_parallel.hpp, pipeline.hpp.
+// Llama 3 and 4, Qwen3 and DeepSeek V2 and V3 of torchtitan 0.2 with their FSDP2 units and activation
+// checkpointing, or one pipeline stage of them. Parallelism itself: fsdp.hpp, tensor_parallel.hpp,
+// pipeline.hpp.
 #pragma once
 #include <utility>
 #include <vector>

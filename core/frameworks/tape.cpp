@@ -313,9 +313,11 @@ Tensor Tape::make_result(const Shape& shape, Element type, const char* tensor, b
   // order in which it was kept.
   Frame* frame = frame_ ? frame_ : refilling_;
   if (!kept || !frame || !frame->options.keeps_products) return make(shape, type, tensor);
-  assert(!refilling_ || frame->next_kept < frame->kept.size());
-  if (refilling_) return std::move(frame->kept[frame->next_kept++]);
+  if (refilling_ && frame->next_kept < frame->kept.size()) return std::move(frame->kept[frame->next_kept++]);
   Tensor t = make(shape, type, tensor);
+  // One of CheckpointOptions::dropped, where later tensors are needed: it is recomputed with them.
+  assert(!refilling_ || frame->options.dropped);
+  if (refilling_) return t;
   storage(t).saved = true;
   frame->kept.push_back(alias(t));
   return t;

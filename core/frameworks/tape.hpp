@@ -162,7 +162,8 @@ class UnfinishedGraph {
 struct CheckpointOptions {
   /// Keeps the results of attention and of every second product of matrices, from the first on.
   bool keeps_products = false;
-  /// Of these, as many of the last ones are dropped, because no backward pass needs them.
+  /// Of these, as many of the last ones are dropped, because no backward pass needs them, unless tensors
+  /// behind them are needed.
   std::size_t dropped = 0;
   /// Recomputation ends with the last tensor that is needed; otherwise with the region.
   bool stops_early = true;

@@ -29,7 +29,7 @@ std::vector<std::string> set_arguments(const Settings& settings);
 /// `proof`: the estimate of the changed run; a change is never reported without one.
 Change make_change(const Settings& settings, const CandidateChange& r, Price price, const Estimate& proof);
 
-/// CombinationRanks that a combination begins with: up to eight-way tensor parallelism, as far as the heads
+/// Ranks that a combination begins with: up to eight-way tensor parallelism, as far as the heads
 /// divide, and as many pipeline stages as the layers allow.
 struct CombinationRanks {
   std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged

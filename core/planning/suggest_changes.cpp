@@ -122,7 +122,7 @@ std::uint32_t most_stages(const runfile::RunConfig& c) {
   return stages;
 }
 
-/// CombinationPrefix for a run that too few single changes make fit: ranks, full recomputation, one sequence
+/// The prefix for a run that too few single changes make fit: ranks, full recomputation, one sequence
 /// per micro-batch.
 CombinationPrefix smallest_step(const RunSpec& r, const CombinationRanks& ranks) {
   CombinationPrefix p;

@@ -186,6 +186,20 @@ void set_framework(const Settings& s, RunConfig& c) {
                     : type == Type::kBool    ? (s.flag(key) ? "true" : "false")
                                              : s.text(key);
   }
+  if (s.given("plan.fsdp_replicas"))
+    s.rule([&] {
+      s.depends_on("parallel.data");
+      const auto replicas = static_cast<std::uint64_t>(s.integer("plan.fsdp_replicas"));
+      const std::uint64_t ranks = c.run.parallel.data;
+      if (replicas > 1 && (ranks % replicas || ranks == replicas))
+        throw usage_error(
+            fmt::format("plan.fsdp_replicas = {} does not divide the {} data-parallel ranks into groups that "
+                        "shard the weights",
+                        replicas, ranks),
+            ranks == replicas ? "replicas of one rank each are DDP: parallel.zero = 0"
+                              : "parallel.data is the product of replicas and ranks of each",
+            s.where("plan.fsdp_replicas"));
+    });
   if (s.text("plan.attention") == "flash_attention_2") {
     s.rule([&] {
       s.depends_on("plan.framework");

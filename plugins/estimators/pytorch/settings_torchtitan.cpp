@@ -60,6 +60,10 @@ void set_torchtitan_experts(const model::Architecture& a, const RunSpec& r, fram
   if (s.float8_layers)
     reject("train.precision = \"fp8\" of a model with experts",
            "products of experts in 8 bits are not replayed");
+  if (s.compiles_layers && s.selective)
+    notes.push_back(
+        "What compiled layers with experts keep under selective recomputation was not compared with "
+        "PyTorch.");
   const std::uint32_t tensor = r.parallel.tensor, together = s.fsdp.ranks * tensor;
   if (together % ranks || (ranks > 1 && ranks % tensor))
     reject("parallel.expert = " + std::to_string(ranks) + " with " + std::to_string(together) +
@@ -218,6 +222,8 @@ void set_torchtitan(const model::Architecture& a, const RunSpec& r, const Option
              "the compiler chooses what the other layers keep", "leave plan.selective_layers out");
     s.selective = false;
     s.recomputed_layers = o.selective_layers;
+  } else if (o.selective_layers) {
+    notes.push_back("plan.selective_layers has no effect without selective recomputation.");
   }
   // In this order, as float8 needs compiled layers.
   set_compile(r, o, s, notes);

@@ -140,6 +140,25 @@ BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
       replicas + "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = ";
   BOOST_TEST(value(settings("t.toml", layers + "\"2\"\n"), "plan.selective_layers") == "2");
   BOOST_TEST(value(settings("t.toml", layers + "\"op\"\n"), "plan.selective_layers") == "");
+  // The compiler chooses what the layers in between keep.
+  const std::string compiled = layers + "\"2\"\n[compile]\nenable = true\n";
+  BOOST_TEST(value(settings("t.toml", compiled), "plan.selective_layers") == "");
+  BOOST_TEST(
+      (fate("t.toml", compiled, "activation_checkpoint.selective_ac_option").first == KeyUse::kNotModelled));
+  // The shards are the rest of the devices, which are not counted here.
+  BOOST_CHECK_EXCEPTION(of("data_parallel_replicate_degree = 2\n"), Error, [](const Error& e) {
+    return std::string(e.what()).find("no file says how many devices") != std::string::npos;
+  });
+  s = of("data_parallel_replicate_degree = 2\n", {{"parallel.data", "8"}});
+  BOOST_TEST(value(s, "plan.fsdp_replicas") == "2");
+  const std::string stages =
+      "data_parallel_shard_degree = 4\npipeline_parallel_degree = 2\npipeline_parallel_schedule = ";
+  BOOST_TEST((fate("t.toml", "[model]\nflavor = \"8B\"\n[parallelism]\n" + stages + "\"GPipe\"\n",
+                   "parallelism.pipeline_parallel_schedule")
+                  .first == KeyUse::kNotModelled));
+  BOOST_CHECK_EXCEPTION(of(stages + "\"2F2B\"\n"), Error, [](const Error& e) {
+    return std::string(e.what()).find("2F2B") != std::string::npos;
+  });
 }
 
 BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {

@@ -137,6 +137,7 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("adapter_kernels")) with += "framework = \"axolotl\"\n";
     for (const char* key : {"float8_gather", "fsdp_replicas", "selective_layers"})
       if (line.starts_with(key)) with += "framework = \"torchtitan\"\n";
+    if (line.starts_with("fsdp_replicas")) with += "[parallel]\ndata = 8\n";
     if (line.starts_with("separate_ends")) with += "framework = \"torchtune\"\n";
     for (const char* setting : {"reduce_bucket", "overlap_reduce", "prefetch_bucket", "persistence_threshold",
                                 "max_live", "reuse_distance"})

@@ -192,6 +192,25 @@ BOOST_AUTO_TEST_CASE(ranks_share_experts_that_they_can_divide) {
   refused("parallel.expert = 4 with 6 experts", [](RunSpec& r) { r.parallel.expert = 4; });
 }
 
+// Layers with experts save tensors behind the last product that selective recomputation keeps.
+BOOST_AUTO_TEST_CASE(compiled_layers_with_experts_recompute_what_is_not_kept) {
+  model::Architecture a = small_llama();
+  a.family = "qwen3_moe";
+  model::Layer& l = a.layers.front().layer;
+  l.attention.qk_norm = model::NormKind::kRms;
+  l.mlp = {}, l.experts.count = 8, l.experts.active = 2, l.experts.each.width = 512;
+  RunSpec r = sharded();
+  pytorch::Options o = titan();
+  o.compile = true;
+  const auto peak = [&](Recompute recompute) {
+    r.recompute = recompute;
+    std::vector<std::string> notes;
+    const frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+    return frameworks::find_peak(frameworks::training_step(a, s).trace).bytes;
+  };
+  BOOST_TEST(peak(Recompute::kFull) <= peak(Recompute::kSelective));
+}
+
 BOOST_AUTO_TEST_CASE(replicas_shard_among_fewer_ranks) {
   RunSpec r = sharded();
   pytorch::Options o = titan();
