@@ -169,9 +169,14 @@ void set_checkpoint_options(const rules::Options& given, pytorch::Options& o) {
 /// The package flash-attn, in modules of transformers. Unsloth has its own attention.
 void set_attention_options(const rules::Options& given, pytorch::Options& o) {
   using pytorch::Framework;
+  const bool own_modules = o.framework != Framework::kPlain && o.framework != Framework::kFsdp2 &&
+                           o.framework != Framework::kDeepSpeed;
+  if (o.f32_norms && (own_modules || o.name == "unsloth"))
+    throw abi::StatusError(
+        TH_E_ARG, "plan.norms = \"fp32\" of " + o.name + ": it is a setting of models of transformers",
+        "leave it out");
   if (given.word("attention", {"flash", "flash_attention_2", "materialised"}) != "flash_attention_2") return;
-  if (o.framework != Framework::kPlain && o.framework != Framework::kFsdp2 &&
-      o.framework != Framework::kDeepSpeed)
+  if (own_modules)
     throw abi::StatusError(
         TH_E_ARG,
         "plan.attention = \"flash_attention_2\" of " + o.name + ": it is a setting of models of transformers",

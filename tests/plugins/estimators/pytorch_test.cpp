@@ -270,7 +270,8 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_descr
   BOOST_CHECK_EXCEPTION(
       estimate(mixed_precision(), {{"framework", "torchtitan"}, {"framework_version", "0.9"}}),
       tp::PluginError, [](const tp::PluginError& e) {
-        return std::string(e.what()).starts_with("plan.framework_version = 0.9: expected 0.0, 0.1, 0.2 or 0.2.0");
+        return std::string(e.what()).starts_with(
+            "plan.framework_version = 0.9: expected 0.0, 0.1, 0.2 or 0.2.0");
       });
   BOOST_CHECK_EXCEPTION(
       estimate(mixed_precision(), {{"framework", "transformers"}, {"framework_version", "4.58"}}),
@@ -439,9 +440,13 @@ BOOST_AUTO_TEST_CASE(the_package_flash_attn_has_no_masks_and_repeats_nothing) {
   };
   BOOST_TEST(has_note(of("transformers"),
                       "Attention is planned with SDPA: flash-attn (plan.attention) has no kernels"));
-  BOOST_CHECK_EXCEPTION(of("torchtitan"), plugin::PluginError, [](const plugin::PluginError& e) {
+  const auto is_of_transformers = [](const plugin::PluginError& e) {
     return std::string(e.what()).find("it is a setting of models of transformers") != std::string::npos;
-  });
+  };
+  BOOST_CHECK_EXCEPTION(of("torchtitan"), plugin::PluginError, is_of_transformers);
+  for (const char* framework : {"litgpt", "torchtune", "unsloth"})
+    BOOST_CHECK_EXCEPTION(estimate(r, {{"framework", framework}, {"norms", "fp32"}}), plugin::PluginError,
+                          is_of_transformers);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
