@@ -39,7 +39,7 @@ frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "meg
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "expert_tensor", "first_stage_layers", "last_stage_layers",
   "prefill_chunk", "allocator_margin", "lora_head", "lora_embedding",
   "saved_head", "saved_embedding", "quant_storage", "norms", "quant_experts", "framework_version", "method", "reference_model", "fsdp_version",
-  "lora_dropout", "attention"]
+  "fsdp_replicas", "lora_dropout", "attention"]
 priority = 50
 )");
 
@@ -72,6 +72,9 @@ void read_settings(const rules::Options& given, RunSpec& r) {
       packed_weights_of(framework.value_or(""), storage.value_or(""),
                         has_flat_parameters(framework.value_or(""), version,
                                             fsdp ? std::optional(std::int64_t(*fsdp)) : std::nullopt));
+  // Each replica shards over a part of the data ranks. The host has checked that they are equal parts.
+  if (const auto replicas = given.number("fsdp_replicas", 1, 65536))
+    r.parallel.data = std::max(1u, r.parallel.data / static_cast<std::uint32_t>(*replicas));
   const bool experts = given.flag("quant_experts", false);
   // Numbers of releases are checked by the estimator that describes them; words are never one, and throw
   // here.

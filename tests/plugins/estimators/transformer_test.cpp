@@ -219,6 +219,19 @@ BOOST_AUTO_TEST_CASE(experts_are_said_to_be_cast_only_where_they_are) {
   BOOST_TEST(!has_note(note(DType::kF32, "deepspeed"), cast));
 }
 
+// Each replica has a shard of its own: two of four ranks hold what four of them hold without replicas.
+BOOST_AUTO_TEST_CASE(replicas_shard_over_a_part_of_the_ranks) {
+  RunSpec r;
+  r.parallel.zero = 3;
+  const auto weights = [&](std::uint32_t data, const char* replicas) {
+    r.parallel.data = data;
+    return with_options(r, {{"framework", "torchtitan"}, {"fsdp_replicas", replicas}})
+        .component_bytes(Component::kWeights);
+  };
+  BOOST_TEST(weights(8, "2") == weights(4, "1"));
+  BOOST_TEST(weights(8, "1") < weights(8, "2"));
+}
+
 BOOST_AUTO_TEST_CASE(a_release_says_what_it_changes_in_the_closed_form) {
   const std::map<std::string, std::string> options{{"framework", "transformers"},
                                                    {"framework_version", "4.57"}};
