@@ -45,6 +45,10 @@ void drop_unused_double_quantization(Job& job);
 /// Sets the number of replicas that each shard the weights. Plans shard over all data-parallel ranks.
 void set_replicas(Job& job, const runfile::Entry& from, const char* key);
 
+/// The kernel of attention by its name in transformers: eager, flash_attention_2, or one that computes in
+/// blocks as sdpa does (flex_attention, a kernel of the Hub).
+void set_attention(Job& job, const runfile::Entry& from);
+
 /// The list of a LoRA key: names of matrices, a regular expression, or "all-linear".
 void set_lora_targets(Job& job, const runfile::Entry& from);
 

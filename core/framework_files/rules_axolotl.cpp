@@ -94,16 +94,6 @@ void axolotl_targets(Job& job, const Entry& e) {
   if (!job.find("@all_linear")) set_lora_targets(job, e);
 }
 
-void axolotl_attention(Job& job, const Entry& e) {
-  // Every other one computes attention in blocks: sdpa, flex_attention, a kernel of the hub.
-  const std::string word = text_of(e);
-  job.set("plan.attention",
-          word == "eager"                       ? "materialised"
-          : word.starts_with("flash_attention") ? "flash_attention_2"
-                                                : "flash",
-          e);
-}
-
 void axolotl_fsdp(Job& job, const Entry& e) {
   for (const std::string& word : texts_of(e)) {
     job.set(kFsdp, "true", e);
@@ -190,7 +180,7 @@ constexpr Rule kAxolotl[] = {
     {"use_kernels", Use::kNotModelled, "", kKernels},
     {"tiled_mlp", Use::kNotModelled, "", "the MLP keeps activations of a part of the tokens"},
     // attn_implementation replaces one key per implementation; both are read.
-    {"attn_implementation", Use::kCustom, "plan.attention", "", axolotl_attention},
+    {"attn_implementation", Use::kCustom, "plan.attention", "", set_attention},
     {"flash_attention", Use::kWhenTrue, "plan.attention", "flash_attention_2"},
     {"sdp_attention", Use::kWhenTrue, "plan.attention", "flash"},
     {"flex_attention", Use::kWhenTrue, "plan.attention", "flash"},

@@ -39,15 +39,6 @@ void swift_bits(Job& job, const Entry& e) {
   if (bits <= 4) job.set_default("lora.double_quant", "true", kSource);
 }
 
-void swift_attention(Job& job, const Entry& e) {
-  const std::string word = text_of(e);
-  job.set("plan.attention",
-          word == "eager"                 ? "materialised"
-          : word.starts_with("flash_att") ? "flash_attention_2"
-                                          : "flash",
-          e);
-}
-
 /// Names of its configurations: zero0 to zero3, zero2_offload, zero3_offload. Paths are read as files.
 void swift_deepspeed(Job& job, const Entry& e) {
   const std::string name = text_of(e);
@@ -125,7 +116,7 @@ constexpr Rule kSwift[] = {
     {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
      "uint8=uint8|bfloat16=compute|float16=compute"},
     {"bnb_4bit_compute_dtype", Use::kNotModelled, "bfloat16|float16", "another type of the products"},
-    {"attn_impl", Use::kCustom, "plan.attention", "", swift_attention},
+    {"attn_impl", Use::kCustom, "plan.attention", "", set_attention},
     {"@deepspeed_preset", Use::kCustom, "parallel.zero", "", swift_deepspeed},
     {"@fsdp_preset", Use::kCustom, "parallel.zero", "", swift_fsdp},
     {"sequence_parallel_size", Use::kCopy, "parallel.context"},

@@ -280,7 +280,11 @@ constexpr Rule kTorchtitan[] = {
 };
 /// Tables that do not concern the step, then single keys of tables whose others have rules above.
 constexpr const char* kTorchtitanWithoutEffect =
-    "activation_checkpoint.* checkpoint.* comm.* compile.* data.* debug.* eval.* experimental.* "
+    "activation_checkpoint.debug activation_checkpoint.determinism_check activation_checkpoint.early_stop "
+    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns "
+    "activation_checkpoint.preserve_rng_state "
+    "activation_checkpoint.visualize_memory_budget_pareto checkpoint.* comm.* compile.backend data.* debug.* "
+    "eval.* experimental.* "
     "fault_tolerance.* inference.* job.* lr_scheduler.* memory_estimation.* metrics.* "
     "model.hf_assets_path model.norm_type model.print_after_conversion model.tokenizer_path "
     "optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.fused optimizer.lr optimizer.weight_decay "

@@ -234,6 +234,15 @@ void set_method(Job& job, const std::string& method, const runfile::Entry& from)
     job.not_modelled = "another training method, perhaps with a second model; planned is SFT";
 }
 
+void set_attention(Job& job, const Entry& from) {
+  const std::string word = text_of(from);
+  // ms-swift also has the short name flash_attn.
+  const char* const kernel = word == "eager"                 ? "materialised"
+                             : word.starts_with("flash_att") ? "flash_attention_2"
+                                                             : "flash";
+  job.set("plan.attention", kernel, from);
+}
+
 void set_ddp_bucket(Job& job, const Entry& from) {
   job.set("plan.ddp_bucket", std::to_string(whole_of(from)) + "MiB", from);
 }

@@ -92,7 +92,7 @@ void add_framework_answers(PlanResult& v, const runfile::RunConfig& c, const Run
     run.framework = kFramework;
     // As a plan `--for pytorch` has it: workspaces of cuBLAS depend on the device.
     if (const DevicePreset* device = find_device_preset(c.device);
-        device && runfile::tells_workspaces(*device) &&
+        device && runfile::decides_workspaces(*device) &&
         !run.plugin_options.contains(plugin::kFrameworkOptions))
       run.plugin_options[plugin::kFrameworkOptions] = {
           {"framework", kFramework}, {"compute_capability", std::to_string(device->capability)}};

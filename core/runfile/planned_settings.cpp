@@ -214,7 +214,7 @@ void set_framework(const Settings& s, RunConfig& c) {
   require_possible_products(s, c);
   require_possible_outliers(s, c);
   if (const DevicePreset* device = find_device_preset(c.device);
-      device && tells_workspaces(*device) && !c.framework.empty())
+      device && decides_workspaces(*device) && !c.framework.empty())
     options["compute_capability"] = std::to_string(device->capability);
   const std::string loss = s.text("plan.cross_entropy");
   s.rule([&] {

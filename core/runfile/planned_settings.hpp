@@ -17,8 +17,8 @@ void set_trainable(const Settings& s, RunConfig& c);
 /// Rules: Transformer Engine has products as plan.fp8_recipe and the keys that need it say, on the
 /// device of the run (product_settings.cpp).
 void require_possible_products(const Settings& s, const RunConfig& c);
-/// Whether the compute capability of a device, 0 for those of AMD, tells a plan for PyTorch its workspaces.
-inline bool tells_workspaces(const DevicePreset& d) { return d.capability > 0 || d.vendor == "AMD"; }
+/// Whether the workspaces of a plan for PyTorch follow from the compute capability of the device, 0 for AMD.
+inline bool decides_workspaces(const DevicePreset& d) { return d.capability > 0 || d.vendor == "AMD"; }
 /// Reads the result of set_plan() and set_lora(): some of it becomes options of the estimator.
 void set_framework(const Settings& s, RunConfig& c);
 

@@ -151,6 +151,11 @@ BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
   });
   s = of("data_parallel_replicate_degree = 2\n", {{"parallel.data", "8"}});
   BOOST_TEST(value(s, "plan.fsdp_replicas") == "2");
+  // A misspelt key of a table whose other keys matter is not without effect.
+  const std::string misspelt =
+      replicas + "[activation_checkpoint]\nmodde = \"full\"\n[compile]\nenabel = true\n";
+  BOOST_TEST((fate("t.toml", misspelt, "activation_checkpoint.modde").first == KeyUse::kNotUnderstood));
+  BOOST_TEST((fate("t.toml", misspelt, "compile.enabel").first == KeyUse::kNotUnderstood));
   const std::string stages =
       "data_parallel_shard_degree = 4\npipeline_parallel_degree = 2\npipeline_parallel_schedule = ";
   BOOST_TEST((fate("t.toml", "[model]\nflavor = \"8B\"\n[parallelism]\n" + stages + "\"GPipe\"\n",
