@@ -76,6 +76,9 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
     value.items = {number(first), number(second)};
     return value;
   };
+  Value yes;
+  yes.kind = Value::Kind::kBool;
+  yes.boolean = true;
   std::vector<RunConfig::Assumed> assumed;
   const auto assume = [&](const char* key, Value v) {
     if (s.given(key)) return;
@@ -110,6 +113,8 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
   // activation_checkpoint.mode = "selective" is the default of its JobConfig (0.1 to 0.2.2).
   if (framework == "torchtitan" && s.text("plan.mode") != "inference")
     assume("train.recompute", text_value("selective"));
+  // Its tensor parallelism divides the tokens too; there is no setting.
+  if (framework == "torchtitan" && u32(s, "parallel.tensor") > 1) assume("parallel.sequence", yes);
   if (recomputes_by_default(s, framework)) assume("train.recompute", text_value("full"));
   if (trains_in_half_alone(s, model)) assume("plan.master", text_value("none"));
   // gpt-oss of transformers has no SDPA, because its softmax has a sink: its scores exist.

@@ -74,6 +74,9 @@ BOOST_AUTO_TEST_CASE(torchtitan_recomputes_by_operator_unless_it_is_told_otherwi
   const RunConfig assumed = titan({});
   BOOST_TEST((assumed.run.recompute == Recompute::kSelective));
   BOOST_TEST(std::ranges::count(assumed_keys(assumed), "train.recompute") == 1);
+  BOOST_TEST(!assumed.run.parallel.sequence);
+  BOOST_TEST(titan({{"parallel.tensor", "2"}}).run.parallel.sequence);
+  BOOST_TEST(!titan({{"parallel.tensor", "2"}, {"parallel.sequence", "false"}}).run.parallel.sequence);
   const RunConfig given = titan({{"train.recompute", "none"}});
   BOOST_TEST((given.run.recompute == Recompute::kNone));
   BOOST_TEST(std::ranges::count(assumed_keys(given), "train.recompute") == 0);
