@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/frameworks/attention.hpp"
+#include "core/frameworks/flat_fsdp.hpp"
 #include "core/frameworks/fused.hpp"
 
 namespace trainhost::frameworks {
@@ -26,8 +27,12 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
       qwen_(a.family.starts_with("qwen")),
       gemma_(a.family.starts_with("gemma")),
       gemma2_(a.family == "gemma2"),
-      phi3_(a.family == "phi3") {
-  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
+      phi3_(a.family == "phi3"),
+      layer_count_(static_cast<std::int32_t>(a.layer_count())) {
+  if (s_.fsdp.ranks && s_.fsdp.flat)
+    fsdp_ = std::make_unique<FlatFsdp>(tape, s_.fsdp, a.layer_count());
+  else if (s_.fsdp.ranks)
+    fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
   embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   // RotaryPositionalEmbeddings: one table for all layers, with a row for each position up to max_seq_len,
   // which may be many times the length of the sequences. The builders of Qwen with adapters make one per
@@ -53,6 +58,7 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
   t_.layer = -1;
   final_norm_ = weight(Fsdp::kRoot, {hidden_}, "norm");
   head_ = tied_ ? embedding_ : weight(Fsdp::kLast, {vocab_, hidden_}, "output");
+  if (s_.fsdp.flat) trained_ = fsdp_->start();
   if (!own_angles) add_angles();
   ids_ = buffer({batch_, sequence_}, Element::kI64, "", "token ids");
   labels_ = buffer({batch_, sequence_}, Element::kI64, "", "labels");
@@ -64,7 +70,7 @@ Tensor TorchtuneDecoder::weight(std::int32_t unit, const Shape& shape, const cha
   if (fsdp_) {
     // Frozen weights are sharded and gathered like trained ones; only these have a gradient to reduce.
     const Fsdp::Weight w = fsdp_->parameter(unit, shape, s_.weights, module, s_.weights, trained);
-    if (trained) trained_.push_back(w.shard);
+    if (trained && w.shard) trained_.push_back(w.shard);
     return w.full;
   }
   Tensor w = t_.parameter(shape, s_.weights, module, trained);
@@ -86,8 +92,12 @@ TorchtuneDecoder::Linear TorchtuneDecoder::linear_weights(const char* module, st
     w.weight = weight(t_.layer, shape, module);
   if (bias) w.bias = weight(t_.layer, {outputs}, module);
   if (s_.lora_rank && (s_.lora_targets & target)) {
-    w.lora_a = weight(t_.layer, {s_.lora_rank, inputs}, module, true);
-    w.lora_b = weight(t_.layer, {outputs, s_.lora_rank}, module, true);
+    // lora_fsdp_wrap_policy(): each matrix is a unit of FSDP1, numbered behind the layers.
+    const auto unit = [&](std::int32_t& number) {
+      return number = s_.fsdp.flat ? layer_count_ + adapter_units_++ : t_.layer;
+    };
+    w.lora_a = weight(unit(w.unit_a), {s_.lora_rank, inputs}, module, true);
+    w.lora_b = weight(unit(w.unit_b), {outputs, s_.lora_rank}, module, true);
   }
   return w;
 }
@@ -144,7 +154,8 @@ Tensor TorchtuneDecoder::loss() {
       after_forward(hidden);
     }
     switch (s_.loss) {
-      case LossKind::kPlain: {
+      case LossKind::kPlain:
+      case LossKind::kMovedLogits: {
         result = plain_loss(std::move(hidden), std::move(last));
         break;
       }
@@ -277,14 +288,22 @@ Tensor TorchtuneDecoder::run(const Linear& w, const Tensor& x) {
   // LoRALinear.forward(): out + (alpha / rank) * lora_b(lora_a(dropout(x))).
   Tensor out = s_.nf4 ? nf4_linear(t_, x, w.nf4, s_.compiles_layers) : linear(t_, x, w.weight, w.bias);
   if (!w.lora_a) return out;
-  Tensor change = linear(t_, dropout(t_, x, s_.lora_dropout), w.lora_a);
+  Tensor change = product_of_adapter(dropout(t_, x, s_.lora_dropout), w.lora_a, w.unit_a);
   // Compiled: the scale is part of another kernel, and the sum is written to the first product.
-  if (s_.compiles_layers) return add_in_place(t_, out, linear(t_, change, w.lora_b));
+  if (s_.compiles_layers) return add_in_place(t_, out, product_of_adapter(change, w.lora_b, w.unit_b));
   {
-    const Tensor wide = linear(t_, change, w.lora_b);
+    const Tensor wide = product_of_adapter(change, w.lora_b, w.unit_b);
     change = mul_number(t_, wide);
   }
   return add(t_, out, change);
+}
+
+Tensor TorchtuneDecoder::product_of_adapter(const Tensor& x, const Tensor& weight, std::int32_t unit) {
+  if (!s_.fsdp.flat) return linear(t_, x, weight);
+  fsdp_->before_forward(unit);
+  Tensor out = linear(t_, x, weight);
+  fsdp_->after_forward(unit, out);
+  return out;
 }
 
 /// RotaryPositionalEmbeddings.forward(): pairs of elements are rotated in f32, [B, S, heads, D/2, 2]. The

@@ -20,6 +20,7 @@ class TorchtuneDecoder : public StepModel {
   struct Linear {
     const char* module = "";
     Tensor weight, bias, lora_a, lora_b;
+    std::int32_t unit_a = 0, unit_b = 0;  // of FSDP1
     Nf4Weight nf4;
   };
   struct Layer {
@@ -57,9 +58,11 @@ class TorchtuneDecoder : public StepModel {
   Tensor repeated(const Tensor& x, std::int64_t times);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
   Tensor run(const Linear& w, const Tensor& x);
+  Tensor product_of_adapter(const Tensor& x, const Tensor& weight, std::int32_t unit);
   Tensor head(const Tensor& hidden);
   Tensor loss_of_rows(const Tensor& logits, const Tensor& labels);
   Tensor plain_loss(Tensor hidden, Tensor last);
+  Tensor loss_of_moved_logits(Tensor logits);
   Tensor chunked_loss(Tensor hidden, Tensor last);
   Tensor linear_loss(const Tensor& hidden);
 
@@ -70,6 +73,9 @@ class TorchtuneDecoder : public StepModel {
   bool qwen_;  // its rotary embedding
   bool gemma_, gemma2_, phi3_;
   Tensor embedding_, head_, final_norm_, ids_, labels_, positions_, angles_;
+  Tensor moved_logits_;  // of the last micro-batch
+  std::int32_t layer_count_;
+  std::int32_t adapter_units_ = 0;  // of FSDP1
   std::vector<Tensor> buffers_, offloading_;
   std::vector<Layer> layers_;
 };

@@ -2,6 +2,7 @@
 // (CEWithChunkedOutputLoss), and of the hidden states in eight chunks whose logits exist one after another
 // (LinearCrossEntropyLoss). The model calls them: decoder_torchtune.cpp.
 #include <algorithm>
+#include <utility>
 
 #include "core/frameworks/decoder_torchtune.hpp"
 #include "core/frameworks/fused.hpp"
@@ -65,10 +66,25 @@ Tensor TorchtuneDecoder::plain_loss(Tensor hidden, Tensor last) {
   after_forward(logits);
   t_.in_loss = true;
   t_.module = "loss";
+  if (s_.loss == LossKind::kMovedLogits) return loss_of_moved_logits(std::move(logits));
   const std::int64_t rows = batch_ * sequence_;
   logits = view(t_, logits, {rows, vocab_});
   // The recipes compile this loss, but call the one that is not compiled.
   return cross_entropy(t_, logits, t_.alias(labels_, {rows}));
+}
+
+/// torchtune until August 2024: logits[..., :-1, :].contiguous().transpose(1, 2). The recipe's variable keeps
+/// the copy until the model has returned the logits of the next micro-batch.
+Tensor TorchtuneDecoder::loss_of_moved_logits(Tensor logits) {
+  const std::int64_t rows = batch_ * (sequence_ - 1);
+  moved_logits_ = contiguous(t_, slice(t_, logits, 1, sequence_ - 1));
+  logits.reset();
+  const Tensor labels = t_.make({rows}, Element::kI64, "labels, without the first");
+  // log_softmax() of CUDA makes the transposed logits contiguous.
+  Tensor transposed;
+  if (t_.options.kernel_temporaries)
+    transposed = t_.make({batch_, vocab_, sequence_ - 1}, Element::kF32, "logits, transposed");
+  return cross_entropy(t_, view(t_, moved_logits_, {rows, vocab_}), labels);
 }
 
 Tensor TorchtuneDecoder::chunked_loss(Tensor hidden, Tensor last) {

@@ -32,9 +32,10 @@ enum class AttentionKernel : std::uint8_t { kEager, kSdpa, kFlash2 };
 enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt, kMegatron };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 
-/// Losses of torchtune: of all logits, of the logits in chunks (CEWithChunkedOutputLoss), or of the hidden
-/// states in chunks (LinearCrossEntropyLoss).
-enum class LossKind : std::uint8_t { kPlain, kChunkedLogits, kChunkedHead };
+/// Losses of torchtune: of all logits, of the logits in chunks (CEWithChunkedOutputLoss), of the hidden
+/// states in chunks (LinearCrossEntropyLoss), or of a copy of the logits without the last token (until August
+/// 2024).
+enum class LossKind : std::uint8_t { kPlain, kChunkedLogits, kChunkedHead, kMovedLogits };
 
 /// Releases of transformers whose modules allocate differently, newest first; each is the first of its group.
 /// k454: as 5, but rotary embeddings have one table. Before 4.52 a checkpoint holds the module that FSDP1

@@ -132,7 +132,7 @@ constexpr Key kKeys[] = {
 
     {"plan.mode", Type::kChoice, "\"train\"", 0, 0, "train|inference", "", "train | inference (weights and a KV cache of micro_batch x seq_len tokens)"},
     {"plan.framework", Type::kText, "", 0, 0, "", "\"pytorch\"", "whose training step is planned: trainhost, or a framework that an estimator describes (pytorch, transformers); default: trainhost"},
-    {"plan.framework_version", Type::kText, "", 0, 0, "", "\"0.1\"", "release of the framework, where its estimator describes several (torchtitan: 0.0, 0.1, 0.2, 0.2.0; torchtune: 0.4; litgpt: 2023, 0.4, 0.5; transformers: 4.36 to 4.57, 5; llama-factory: v1, its second format of files); default: the newest"},
+    {"plan.framework_version", Type::kText, "", 0, 0, "", "\"0.1\"", "release of the framework, where its estimator describes several (torchtitan: 0.0, 0.1, 0.2, 0.2.0; torchtune: 0.2, 0.4; litgpt: 2023, 0.4, 0.5; transformers: 4.36 to 4.57, 5; llama-factory: v1, its second format of files); default: the newest"},
     {"plan.execution", Type::kChoice, "", 0, 0, "eager|compile", "\"compile\"", "eager | compile (torch.compile): how the framework runs its model; default: eager"},
     {"plan.optimizer_implementation", Type::kChoice, "", 0, 0, "foreach|fused|for-loop", "\"fused\"", "foreach | fused | for-loop: the framework's implementation of the optimizer; default: its own default"},
     {"plan.checkpoint_reentrant", Type::kBool, "", 0, 0, "", "true", "the checkpoints of recomputed layers are reentrant (use_reentrant of torch.utils.checkpoint): each layer is recomputed to its end; default: true under axolotl, llama-factory and transformers 4, else false"},

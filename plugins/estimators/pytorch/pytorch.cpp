@@ -101,6 +101,12 @@ pytorch::TorchtitanVersion version_of(const rules::Options& given) {
   return index ? pytorch::TorchtitanVersion(*index) : pytorch::TorchtitanVersion::k02;
 }
 
+void set_torchtune_release(const rules::Options& given, pytorch::Options& o) {
+  const auto index = given.choice("framework_version", {"0.2", "0.4"});
+  o.moved_logits = index == 0u;
+  o.torch_of_2024 = index == 1u;
+}
+
 void set_data_parallel_options(const rules::Options& given, pytorch::Options& o) {
   o.by_accelerate = o.name == "transformers" || o.name == "llama-factory";
   // The Trainer of transformers reduces in the last micro-batch only; a loop by hand reduces in each.
@@ -304,7 +310,7 @@ pytorch::Options options_of(const th_host* host) {
   if (titan)
     o.version = version_of(given);
   else if (tune)
-    o.torch_of_2024 = given.choice("framework_version", {"0.4"}).has_value();
+    set_torchtune_release(given, o);
   else if (framework == "litgpt") {
     if (const auto index = given.choice("framework_version", {"2023", "0.4", "0.5"}))
       o.litgpt_release = pytorch::LitgptRelease(*index);
@@ -319,7 +325,9 @@ pytorch::Options options_of(const th_host* host) {
                                " is described, and several of litgpt, llama-factory, torchtitan, torchtune "
                                "and transformers only",
                            "leave it out");
-  o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
+  // The configurations of torchtune 0.2 have torch.optim.AdamW without `fused`.
+  o.loop = o.version == pytorch::TorchtitanVersion::k00 || o.moved_logits ? OptimizerLoop::kForeach
+                                                                          : usual_loop(given);
   // optim = "adamw_torch" was the default of TrainingArguments before 4.54.
   if (o.release >= frameworks::TransformersRelease::k452) o.loop = OptimizerLoop::kForeach;
   // Settings that one framework has are refused for the others, with a message that names it.
@@ -336,8 +344,12 @@ pytorch::Options options_of(const th_host* host) {
   o.paged_optimizer = given.flag("optimizer_paged", false);
   if (tune) {
     o.framework = pytorch::Framework::kTorchtune;
-    o.allocator.expandable_segments = true;  // as importing it does
-    o.loss = loss == "plain"     ? frameworks::LossKind::kPlain
+    o.allocator.expandable_segments = !o.moved_logits;  // as importing it does since 2024
+    if (o.moved_logits && loss && loss != "plain")
+      throw usage_error("torchtune 0.2 has no plan.cross_entropy = \"" + *loss +
+                        "\": its losses in chunks began with 0.3");
+    o.loss = o.moved_logits      ? frameworks::LossKind::kMovedLogits
+             : loss == "plain"   ? frameworks::LossKind::kPlain
              : loss == "chunked" ? frameworks::LossKind::kChunkedLogits
                                  : frameworks::LossKind::kChunkedHead;
   } else if (o.update_in_backward) {

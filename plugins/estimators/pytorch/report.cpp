@@ -410,8 +410,9 @@ std::string described_software(const Replay& r, const Options& options) {
     software = kVersions[static_cast<std::size_t>(options.version)];
   }
   if (options.framework == Framework::kTorchtune)
-    software = options.torch_of_2024 ? "torchtune of April 2026, optimizer step of torch 2.5"
-                                     : "torchtune of April 2026, torch 2.15";
+    software = options.moved_logits    ? "torchtune 0.2, torch 2.15"
+               : options.torch_of_2024 ? "torchtune of April 2026, optimizer step of torch 2.5"
+                                       : "torchtune of April 2026, torch 2.15";
   if (options.framework == Framework::kLitgpt) {
     constexpr const char* kReleases[] = {"lit-gpt of October 2023, torch 2.15", "litgpt 0.4, torch 2.15",
                                          "litgpt 0.5, torch 2.15", "litgpt of June 2026, torch 2.15"};

@@ -83,6 +83,7 @@ struct Options {
   bool prefers = false;        // plan.method = "dpo"
   bool reference = true;       // plan.reference_model
   bool torch_of_2024 = false;  // torchtune 0.4 with torch 2.5; else torch 2.15
+  bool moved_logits = false;   // torchtune 0.1 and 0.2, until August 2024
   /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".
   std::optional<std::uint64_t> reduce_bucket = 500'000'000;
   bool overlap_reduce = false;

@@ -11,6 +11,9 @@ namespace {
 using frameworks::Element;
 
 void require_known_model(const model::Architecture& a, const RunSpec& r, const Options& o) {
+  if (o.moved_logits && a.family != "llama" && a.family != "mistral")
+    reject("the family '" + a.family + "' in torchtune 0.2",
+           "of that release Llama and Mistral are described", "leave plan.framework_version out");
   // One module serves Llama and Mistral, another one Qwen; other variants of these families have tensors that
   // they lack. Gemma 2 has norms behind attention and MLP too.
   const bool qwen = a.family.starts_with("qwen"), gemma2 = a.family == "gemma2",
@@ -126,6 +129,20 @@ void choose_ranks(const model::Architecture& a, const RunSpec& r, const Options&
   s.fsdp.separate_ends = s.fsdp.frees_last = o.separate_ends;
   // One type for shards, gathered weights and reduction (dtype: bf16).
   s.fsdp.shards = s.fsdp.reduce = s.weights;
+  if (o.moved_logits) {
+    // FullyShardedDataParallel: ModuleWrapPolicy({TransformerDecoderLayer}), and lora_fsdp_wrap_policy().
+    if (o.separate_ends)
+      reject("plan.separate_ends in torchtune 0.2",
+             "the units of memory_efficient_fsdp_wrap are not replayed", "leave it out");
+    if (s.nf4) reject("NF4 weights on several ranks in torchtune 0.2", "FSDP1 does not shard them");
+    s.fsdp.flat = true;
+    s.fsdp.backward_prefetch = frameworks::BackwardPrefetch::kBefore;
+    notes.push_back("FSDP1: " + std::to_string(s.fsdp.ranks) + " ranks; every layer and the model are units" +
+                    (s.lora_rank ? ", and each matrix of an adapter" : "") +
+                    ", in bf16 (not compared with PyTorch). Memory of flat parameters that other streams "
+                    "still use after its last use is not counted.");
+    return;
+  }
   notes.push_back("FSDP2: " + std::to_string(s.fsdp.ranks) + " ranks; every layer" +
                   (o.separate_ends ? ", the embedding, the head" : "") +
                   " and the model are units, in bf16.");
@@ -156,9 +173,9 @@ void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options
   s.loss = o.loss;
   s.compiles_layers = s.compiles_loss = o.compile;
   // Rows are packed with several examples: positions are an input, and the table of angles has the length of
-  // the model. The attention of Gemma 2 takes no masks of packed rows.
-  s.packed = a.family != "gemma2";
-  if (!s.packed)
+  // the model. The attention of Gemma 2 takes no masks of packed rows, and 0.1 had no packing.
+  s.packed = a.family != "gemma2" && !o.moved_logits;
+  if (a.family == "gemma2")
     notes.push_back(
         "Gemma 2 of torchtune computes its scores in separate operators, as they are capped; rows are not "
         "packed (dataset.packed: False).");

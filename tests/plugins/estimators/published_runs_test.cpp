@@ -122,6 +122,33 @@ const Run kRuns[] = {
      }},
 };
 
+/// README of torchtune, May to September 2024: reserved GB, 4 sequences of 2,048 tokens, Llama 2 7B on RTX
+/// 4090.
+struct RunOf2024 {
+  const char* name;
+  double measured_gb, plan_gb;
+  std::function<void(RunSpec&, pytorch::Options&)> set;
+};
+
+const RunOf2024 kRunsOf2024[] = {
+    {"7B QLoRA", 12.3, 12.72,
+     [](RunSpec& r, pytorch::Options& o) {
+       adapters(r, true, 8, kLoraQv | frameworks::kLoraK | frameworks::kLoraO | kLoraMlp);
+       o.compile = true;
+     }},
+    {"7B LoRA", 21.3, 21.42, [](RunSpec& r, pytorch::Options&) { adapters(r, false, 8, kLoraQv); }},
+    {"7B LoRA, 2 GPUs", 16.2, 16.69,
+     [](RunSpec& r, pytorch::Options&) {
+       adapters(r, false, 8, kLoraQv);
+       r.parallel.data = 2, r.parallel.zero = 3;
+     }},
+    // On an A100 (pull request 961).
+    {"7B full", 22.3, 21.98,
+     [](RunSpec&, pytorch::Options& o) { o.paged_optimizer = o.update_in_backward = true; }},
+    {"7B full, 4 GPUs", 24.1, 24.31,
+     [](RunSpec& r, pytorch::Options&) { r.parallel.data = 4, r.parallel.zero = 3; }},
+};
+
 model::Architecture architecture(const char* preset) {
   const ModelSpec* trained = find_model_preset(preset);
   return model::from_model(trained ? *trained : *model::find_planned_preset(preset));
@@ -175,7 +202,54 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_is_close_to_its_published_runs) {
   BOOST_TEST(sum / static_cast<double>(std::size(kRuns)) < 3);
 }
 
+/// Settings of the recipes of torchtune 0.2, eager and recomputed.
+pytorch::Options options_of_2024() {
+  pytorch::Options o;
+  o.framework = pytorch::Framework::kTorchtune;
+  o.moved_logits = true;
+  o.loss = frameworks::LossKind::kMovedLogits;
+  o.products.capability = 80;
+  return o;
+}
+
+BOOST_AUTO_TEST_CASE(the_reserved_memory_that_torchtune_published_in_2024_is_planned) {
+  for (const RunOf2024& run : kRunsOf2024) {
+    RunSpec r = usual(2048);
+    r.micro_batch = 4;
+    r.device_budget = 25'340'307'046;  // of an RTX 4090
+    pytorch::Options o = options_of_2024();
+    run.set(r, o);
+    std::uint64_t reserved = 0;
+    for (const MemoryEntry& e : pytorch::report(architecture("llama-2-7b"), r, o).entries)
+      if (e.component != Component::kRuntime) reserved += e.at_peak();
+    const double gb = static_cast<double>(reserved) / 1e9, error = 100 * (gb / run.measured_gb - 1);
+    std::printf("%-28s %6.1f GB reserved, %6.2f GB planned, %+5.1f %%\n", run.name, run.measured_gb, gb,
+                error);
+    BOOST_TEST_CONTEXT(run.name) {
+      BOOST_TEST(std::abs(gb - run.plan_gb) < 0.006, gb);
+      BOOST_TEST(std::abs(error) < 3.5, error);
+    }
+  }
+}
+
+// Pull request 961 of torchtune: 20.2 GB allocated by rows of 2,048 zeros, PagedAdamW in the backward pass.
+BOOST_AUTO_TEST_CASE(the_allocated_memory_of_full_training_in_torchtune_of_2024_is_replayed) {
+  RunSpec r = usual(2048);
+  r.micro_batch = 4;
+  pytorch::Options o = options_of_2024();
+  o.paged_optimizer = o.update_in_backward = true;
+  std::vector<std::string> notes;
+  const model::Architecture a = architecture("llama-2-7b");
+  frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+  s.machine.cublas_workspace = 8'519'680;
+  const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+  const double gb = static_cast<double>(frameworks::find_peak(trace).bytes) / 1e9;
+  BOOST_TEST(std::abs(gb - 20.2) < 0.1, gb);
+}
+
 // The longest example of Alpaca has `tokens` tokens in the model's tokenizer. It is in the first micro-batch.
+// On several devices later micro-batches, which are shorter, exist beside the gradients of all layers: litgpt
+// issue 159 states that all of a run but the longest example of 1,079 tokens had at most 650.
 struct LitgptRun {
   const char* model;
   std::uint32_t tokens, micro_batch;
@@ -183,6 +257,20 @@ struct LitgptRun {
   bool nf4 = false, double_quantized = false;
   std::uint32_t devices = 1;
 };
+
+constexpr double kLaterTokens = 650.0 / 1079;
+
+std::uint64_t peak_of(const model::Architecture& a, const frameworks::StepSettings& s) {
+  return frameworks::find_peak(frameworks::training_step(a, s).trace).bytes;
+}
+
+/// The larger peak of the first micro-batch, which finds no gradients, and of the later ones.
+std::uint64_t peak_of_unequal_lengths(const model::Architecture& a, frameworks::StepSettings s) {
+  frameworks::StepSettings first = s;
+  first.longest_is_first = true, first.steps = 1;
+  s.sequence = static_cast<std::uint32_t>(std::lround(s.sequence * kLaterTokens));
+  return std::max(peak_of(a, first), peak_of(a, s));
+}
 
 void compare(std::span<const LitgptRun> runs, double most, double mean) {
   double sum = 0;
@@ -203,8 +291,8 @@ void compare(std::span<const LitgptRun> runs, double most, double mean) {
     const model::Architecture a = litgpt_architecture(run.model);
     frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
     s.machine.cublas_workspace = 8'519'680;
-    const frameworks::Trace trace = frameworks::training_step(a, s).trace;
-    const double gb = static_cast<double>(frameworks::find_peak(trace).bytes) / 1e9;
+    const double gb =
+        static_cast<double>(run.devices > 1 ? peak_of_unequal_lengths(a, s) : peak_of(a, s)) / 1e9;
     const double error = 100 * (gb / run.measured_gb - 1);
     std::printf("litgpt %-22s %u devices, %u x %u %6.2f GB measured, %6.2f GB by the replay, %+5.1f %%\n",
                 run.model, run.devices, run.micro_batch, run.tokens, run.measured_gb, gb, error);
@@ -243,19 +331,19 @@ BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_is_close_to_its_published_runs) {
 }
 
 // FSDP1 whose flat parameters hold frozen and trained weights, and 32 to 128 micro-batches that add to the
-// gradients of all of them. Planned with micro-batches of the length of the longest; most were shorter.
-BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_on_several_devices_is_not_below_its_published_runs) {
-  constexpr LitgptRun kDevices[] = {{"phi-1.5", 1044, 1, 4.86, 5.00, false, false, 2},
-                                    {"phi-1.5", 1044, 2, 5.05, 5.57, false, false, 2},
-                                    {"phi-1.5", 1044, 4, 5.88, 6.85, false, false, 2},
-                                    {"stablelm-base-alpha-3b", 1034, 1, 12.75, 12.90, false, false, 2},
-                                    {"stablelm-base-alpha-3b", 1034, 2, 12.94, 13.25, false, false, 2},
-                                    {"stablelm-base-alpha-3b", 1034, 4, 13.45, 14.13, false, false, 2},
-                                    {"llama-2-7b", 1304, 1, 22.18, 22.39, false, false, 2},
-                                    {"llama-2-7b", 1304, 2, 22.47, 22.99, false, false, 2},
-                                    {"llama-2-7b", 1304, 4, 23.39, 24.81, false, false, 2},
-                                    {"llama-2-13b", 1304, 1, 35.57, 35.84, false, false, 4}};
-  compare(kDevices, 17, 5);
+// gradients of all of them.
+BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_on_several_devices_is_close_to_its_published_runs) {
+  constexpr LitgptRun kDevices[] = {{"phi-1.5", 1044, 1, 4.86, 4.88, false, false, 2},
+                                    {"phi-1.5", 1044, 2, 5.05, 5.07, false, false, 2},
+                                    {"phi-1.5", 1044, 4, 5.88, 5.83, false, false, 2},
+                                    {"stablelm-base-alpha-3b", 1034, 1, 12.75, 12.77, false, false, 2},
+                                    {"stablelm-base-alpha-3b", 1034, 2, 12.94, 12.97, false, false, 2},
+                                    {"stablelm-base-alpha-3b", 1034, 4, 13.45, 13.39, false, false, 2},
+                                    {"llama-2-7b", 1304, 1, 22.18, 22.19, false, false, 2},
+                                    {"llama-2-7b", 1304, 2, 22.47, 22.50, false, false, 2},
+                                    {"llama-2-7b", 1304, 4, 23.39, 23.36, false, false, 2},
+                                    {"llama-2-13b", 1304, 1, 35.57, 35.56, false, false, 4}};
+  compare(kDevices, 1, 0.3);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
