@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/misspelling.hpp"
 #include "core/base/text.hpp"
 
 namespace trainhost {
@@ -107,6 +108,15 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
       best = &c;
   if (best) return *best;
   return std::nullopt;
+}
+
+bool is_misspelling(std::string_view word, std::string_view known) {
+  constexpr std::size_t kShort = 8;
+  const std::string plain = comparable(word), other = comparable(known);
+  const std::size_t shorter = std::min(plain.size(), other.size()),
+                    longer = std::max(plain.size(), other.size()), most = shorter < kShort ? 1 : 2;
+  if (longer - shorter > most || longer > kMaxWord) return false;
+  return plain != other && edit_distance(plain, other) <= most;
 }
 
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {

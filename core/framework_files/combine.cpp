@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -11,6 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/framework_files/file_kinds.hpp"
 #include "core/model/architecture.hpp"
+#include "core/model/framework_release.hpp"
 #include "core/model/model_names.hpp"
 #include "core/runfile/named_values.hpp"
 #include "core/runfile/paths.hpp"
@@ -133,6 +135,18 @@ class Finish {
       return job_.set_default("plan.optimizer_paged", "true", from);
     job_.keys.push_back({from.key, "paged", from.where, runfile::KeyUse::kNotModelled,
                          "moments that the driver moves to host memory where the device is full"});
+  }
+
+  /// Settings of FSDP1 count in its version alone.
+  void flat_parameters() {
+    const Given *chosen = job_.find("plan.fsdp_version"), *release = job_.find("plan.framework_version");
+    const auto version =
+        chosen ? std::optional<std::int64_t>(chosen->value == "1" ? 1 : 2) : std::optional<std::int64_t>();
+    if (has_flat_parameters(job_.framework, release ? release->value : "", version))
+      for (const char* name : {"backward_prefetch", "forward_prefetch", "use_orig_params"})
+        if (const Given* given = job_.find(std::string("@flat.") + name))
+          job_.set_default(std::string("plan.") + name, given->value, Given(*given));
+    job_.erase_if([](const std::string& key) { return key.starts_with("@flat."); });
   }
 
   void sequence() {
@@ -330,6 +344,7 @@ void combine(Job& job) {
   finish.model();
   finish.sequence();
   finish.devices();
+  finish.flat_parameters();
   finish.paged_moments();
   finish.under_deepspeed();
 }

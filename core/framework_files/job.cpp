@@ -10,6 +10,7 @@
 #include <charconv>
 #include <utility>
 
+#include "core/base/misspelling.hpp"
 #include "core/base/text.hpp"
 
 namespace trainhost::framework_files {
@@ -41,8 +42,37 @@ bool any_word(std::string_view text, Function use) {
   return false;
 }
 
-/// The first rule of `sets` for an entry; null if no set knows its key. Sets overlap on purpose:
-/// LLaMA-Factory and TRL give keys of TrainingArguments a meaning of their own, so their sets come first.
+/// Calls use(word, key without its table) for each word of `sets` whose table has the key, until it returns
+/// true.
+template <class Function>
+bool any_word_of(std::initializer_list<RuleSet> sets, std::string_view key, Function use) {
+  return std::ranges::any_of(sets, [&](const RuleSet& set) {
+    if (!key.starts_with(set.table)) return false;
+    const std::string_view rest = key.substr(set.table.size());
+    const auto with_rest = [&](std::string_view word) { return use(word, rest); };
+    return std::ranges::any_of(set.rules, [&](const Rule& r) { return with_rest(r.key); }) ||
+           any_word(set.without_effect, with_rest);
+  });
+}
+
+/// Whether a key that a pattern matches is another key with a slip: "no-rope-fuson" is meant to be
+/// "no-rope-fusion", not one of "no-*".
+bool is_slip(std::initializer_list<RuleSet> sets, std::string_view key) {
+  using Word = std::string_view;
+  // "datasets*" names the key "datasets" too.
+  const auto is = [](Word word, Word rest) {
+    return word == rest || (word.ends_with('*') && word.substr(0, word.size() - 1) == rest);
+  };
+  const auto is_near = [](Word word, Word rest) {
+    return !word.ends_with('*') && std::ranges::count(word, '.') == std::ranges::count(rest, '.') &&
+           is_misspelling(rest, word);
+  };
+  return !any_word_of(sets, key, is) && any_word_of(sets, key, is_near);
+}
+
+/// The first rule of `sets` for an entry; null if no set knows its key, or if it matches a pattern alone and
+/// is_slip(). Sets overlap on purpose: LLaMA-Factory and TRL give keys of TrainingArguments a meaning of
+/// their own, so their sets come first.
 const Rule* rule_of(std::initializer_list<RuleSet> sets, const Entry& e) {
   static constexpr Rule kWithoutEffect{"", Use::kNoEffect};
   const bool empty = e.value.kind == Value::Kind::kNull;
@@ -50,9 +80,11 @@ const Rule* rule_of(std::initializer_list<RuleSet> sets, const Entry& e) {
     if (!e.key.starts_with(set.table)) continue;
     const std::string_view key = std::string_view(e.key).substr(set.table.size());
     for (const Rule& r : set.rules)
-      if (matches(r.key, key, empty)) return &r;
-    if (any_word(set.without_effect, [&](std::string_view word) { return matches(word, key, empty); }))
-      return &kWithoutEffect;
+      if (matches(r.key, key, empty)) return r.key == key || !is_slip(sets, e.key) ? &r : nullptr;
+    std::string_view found;
+    if (any_word(set.without_effect,
+                 [&](std::string_view word) { return found = word, matches(word, key, empty); }))
+      return found == key || !is_slip(sets, e.key) ? &kWithoutEffect : nullptr;
   }
   return nullptr;
 }

@@ -91,6 +91,8 @@ void pin_memory(Job& job, const Entry& e) {
   if (!flag_of(e)) job.not_modelled = "the plan counts pinned buffers of the host, which may be larger";
 }
 
+constexpr const char* kOwnCheckpoints = "only models that call deepspeed.checkpointing use it";
+
 constexpr Rule kDeepSpeed[] = {
     // Two of these three, with the number of ranks, give the third.
     {"train_batch_size", Use::kCopy, kGlobalBatch},
@@ -153,9 +155,11 @@ constexpr Rule kDeepSpeed[] = {
     {"amp.enabled", Use::kNotModelled, "", "mixed precision of apex"},
     {"data_types.grad_accum_dtype", Use::kCopy, "plan.gradients"},
     {"optimizer.type", Use::kCustom, "optimizer.name", "", deepspeed_optimizer},
+    {"activation_checkpointing.contiguous_memory_optimization", Use::kNotModelled, "", kOwnCheckpoints},
+    {"activation_checkpointing.cpu_checkpointing", Use::kNotModelled, "", kOwnCheckpoints},
+    {"activation_checkpointing.number_checkpoints", Use::kNotModelled, "", kOwnCheckpoints},
+    {"activation_checkpointing.partition_activations", Use::kNotModelled, "", kOwnCheckpoints},
     // Tables that switch on something plans do not know. Their further keys have no effect of their own.
-    {"activation_checkpointing.*", Use::kNotModelled, "",
-     "only models that call deepspeed.checkpointing use it"},
     {"tensor_parallel.autotp_size", Use::kCopy, "@autotp"},
     {"tensor_parallel.tp.tp_size", Use::kCopy, "@autotp"},
     {"sequence_parallel_size", Use::kCopy, "parallel.context"},
@@ -169,8 +173,8 @@ constexpr Rule kDeepSpeed[] = {
     {"data_efficiency.*", Use::kNotModelled, "", "other lengths of sequences"},
     {"curriculum_learning.*", Use::kNotModelled, "", "other lengths of sequences"},
 };
-/// How collectives are done (not which memory they need), checkpoints, logging, profiling, the schedule. The
-/// tables at the end are rests: keys of them that matter have a rule above, which is found first.
+/// How collectives are done (not which memory they need), checkpoints, logging, profiling, the schedule. Of
+/// tables that decide memory each key is listed, so that a misspelt one is not taken for one of these.
 constexpr const char* kDeepSpeedWithoutEffect =
     "zero_optimization.allgather_partitions zero_optimization.allgather_sequential "
     "zero_optimization.cpu_offload_use_pin_memory zero_optimization.elastic_checkpoint "
@@ -191,17 +195,49 @@ constexpr const char* kDeepSpeedWithoutEffect =
     "zero_optimization.stage3_gather_fp16_weights_on_model_save "
     "zero_optimization.stage3_use_all_reduce_for_fetch_params "
     "zero_optimization.use_all_reduce_for_fetch_params zero_optimization.use_multi_rank_bucket_allreduce "
-    "aio.* amp.* autotuning.* bf16.check_grad_overflow "
-    "bf16.immediate_grad_update bfloat16.* checkpoint.* comet.* comms_config.* comms_logger.* "
-    "communication_data_type compile.* csv_monitor.* data_types.* dataloader_drop_last datastates.* "
+    "activation_checkpointing activation_checkpointing.profile "
+    "activation_checkpointing.synchronize_checkpoint_boundary "
+    "optimizer.legacy_fusion optimizer.params optimizer.params.adam_lr optimizer.params.adam_w_mode "
+    "optimizer.params.adamw_mode optimizer.params.amsgrad optimizer.params.betas "
+    "optimizer.params.bias_correction optimizer.params.capturable optimizer.params.coeff_beta "
+    "optimizer.params.comm_backend_name optimizer.params.cuda_aware optimizer.params.dampening "
+    "optimizer.params.differentiable optimizer.params.eps optimizer.params.eps_inside_sqrt "
+    "optimizer.params.factor_max optimizer.params.factor_min optimizer.params.factor_threshold "
+    "optimizer.params.foreach optimizer.params.fp32_optimizer_states optimizer.params.freeze_step "
+    "optimizer.params.fused optimizer.params.local_step_clipper optimizer.params.local_step_scaler "
+    "optimizer.params.lr optimizer.params.max_coeff optimizer.params.max_grad_norm "
+    "optimizer.params.maximize optimizer.params.min_coeff optimizer.params.momentum "
+    "optimizer.params.muon_lr optimizer.params.nesterov optimizer.params.ns_method "
+    "optimizer.params.ns_steps optimizer.params.set_grad_none optimizer.params.torch_adam "
+    "optimizer.params.var_freeze_step optimizer.params.var_update_scaler "
+    "optimizer.params.weight_decay scheduler.params scheduler.type scheduler.params.cos_min_ratio "
+    "scheduler.params.cycle_first_stair_count scheduler.params.cycle_first_step_size "
+    "scheduler.params.cycle_max_lr scheduler.params.cycle_max_mom scheduler.params.cycle_min_lr "
+    "scheduler.params.cycle_min_mom scheduler.params.cycle_momentum "
+    "scheduler.params.cycle_second_stair_count scheduler.params.cycle_second_step_size "
+    "scheduler.params.decay_lr_rate scheduler.params.decay_mom_rate "
+    "scheduler.params.decay_step_size scheduler.params.last_batch_iteration "
+    "scheduler.params.lr_range_test_min_lr scheduler.params.lr_range_test_staircase "
+    "scheduler.params.lr_range_test_step_rate scheduler.params.lr_range_test_step_size "
+    "scheduler.params.total_num_steps scheduler.params.warmup_max_lr scheduler.params.warmup_min_lr "
+    "scheduler.params.warmup_min_ratio scheduler.params.warmup_num_steps "
+    "scheduler.params.warmup_type aio.block_size aio.intra_op_parallelism aio.overlap_events "
+    "aio.queue_depth aio.single_submit aio.thread_count aio.use_gds "
+    "torch_autocast.lower_precision_safe_modules "
+    "aio amp.* autotuning.* bf16.check_grad_overflow bf16.immediate_grad_update "
+    "bfloat16.check_grad_overflow bfloat16.immediate_grad_update checkpoint.* comet.* comms_config.* "
+    "comms_logger.* "
+    "communication_data_type compile.* csv_monitor.* dataloader_drop_last datastates.* "
     "disable_allgather dump_state eigenvalue.* elasticity.* flops_profiler.* fp16.auto_cast "
     "fp16.consecutive_hysteresis "
     "fp16.hysteresis fp16.initial_scale_power fp16.loss_scale fp16.loss_scale_window fp16.min_loss_scale "
     "fp32_allreduce "
     "gradient_allreduce_op gradient_clipping gradient_predivide_factor graph_harvesting log_level "
-    "managed_gradient_accumulation memory_breakdown monitor_config.* nebula.* optimizer.* pipeline.* "
-    "prescale_gradients scheduler.* seed seq_parallel_communication_data_type sparse_gradients "
-    "steps_per_print tensor_parallel.* tensorboard.* timers.* torch_autocast.* "
+    "managed_gradient_accumulation memory_breakdown monitor_config.* nebula.* optimizer pipeline.* "
+    "prescale_gradients scheduler seed seq_parallel_communication_data_type sparse_gradients "
+    "steps_per_print tensor_parallel.tp.tp_grain_size tensor_parallel.tp_overlap_comm "
+    "tensor_parallel.preset_model "
+    "tensor_parallel.partition_config.* tensor_parallel.dtype tensorboard.* timers.* "
     "use_data_before_expert_parallelism wall_clock_breakdown wandb.* weight_quantization.* "
     "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer _comment";
 

@@ -260,14 +260,23 @@ constexpr Rule kAccelerate[] = {
     {"fp8_config.*", Use::kNotModelled, "", "8-bit products of TransformerEngine, torchao or MS-AMP"},
     {"kt_config.*", Use::kNotModelled, "", "experts in host memory"},
 };
-/// Launching. The tables of DeepSpeed, FSDP and Megatron-LM are here for the types that do not read them: a
-/// file may have all of them, and accelerate uses the one of distributed_type.
+/// Launching.
 constexpr const char* kAccelerateWithoutEffect =
     "command_file commands compute_environment debug ec2_instance_type iam_role_name downcast_bf16 "
-    "dynamo_config.* enable_cpu_affinity "
+    "dynamo_config dynamo_config.dynamo_mode dynamo_config.dynamo_use_dynamic "
+    "dynamo_config.dynamo_use_fullgraph dynamo_config.dynamo_use_regional_compilation enable_cpu_affinity "
     "gpu_ids ipex_config.* machine_rank main_process_ip main_process_port main_training_function "
-    "mpirun_config.* num_machines parallelism_config.* pow_config.* rdzv_backend same_network tpu_* use_cpu "
-    "deepspeed_config.* fsdp_config.* megatron_lm_config.*";
+    "mpirun_config.* num_machines parallelism_config parallelism_config.parallelism_config_cp_backend "
+    "parallelism_config.parallelism_config_cp_comm_strategy "
+    "parallelism_config.parallelism_config_dp_shard_size "
+    "parallelism_config.parallelism_config_sp_attn_implementation "
+    "parallelism_config.parallelism_config_sp_backend parallelism_config.parallelism_config_sp_seq_length "
+    "parallelism_config.parallelism_config_sp_seq_length_is_variable pow_config.* rdzv_backend same_network "
+    "tpu_* use_cpu "
+    "deepspeed_config fsdp_config megatron_lm_config";
+/// A file may have the tables of all types, and accelerate uses the one of distributed_type.
+constexpr RuleSet kOtherThanDeepSpeed{{}, "deepspeed_config.*"}, kOtherThanFsdp{{}, "fsdp_config.*"},
+    kOtherThanMegatron{{}, "megatron_lm_config.*"};
 
 constexpr Rule kAccelerateDeepSpeed[] = {
     {"zero_stage", Use::kCopy, "parallel.zero"},
@@ -276,6 +285,10 @@ constexpr Rule kAccelerateDeepSpeed[] = {
     {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
     {"deepspeed_config_file", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},
 };
+constexpr const char* kAccelerateDeepSpeedWithoutEffect =
+    "deepspeed_exclusion_filter deepspeed_hostfile deepspeed_inclusion_filter deepspeed_moe_layer_cls_names "
+    "deepspeed_multinode_launcher gradient_clipping offload_optimizer_nvme_path offload_param_nvme_path "
+    "seq_parallel_communication_data_type zero3_init_flag zero3_save_16bit_model";
 
 constexpr Rule kAccelerateMegatron[] = {
     {"megatron_lm_tp_degree", Use::kCopy, "parallel.tensor"},
@@ -374,13 +387,19 @@ void read_accelerate(const Entries& entries, Job& job) {
   const std::string type = kind == entries.end() ? "" : kind->value.text;
   const RuleSet base{kAccelerate, kAccelerateWithoutEffect};
   if (type == "FSDP")
-    apply_rules({fsdp_rules("fsdp_config.fsdp_"), base}, entries, job);
+    apply_rules({fsdp_rules("fsdp_config.fsdp_"), base, kOtherThanDeepSpeed, kOtherThanMegatron}, entries,
+                job);
   else if (type == "DEEPSPEED")
-    apply_rules({{kAccelerateDeepSpeed, "", "deepspeed_config."}, base}, entries, job);
+    apply_rules({{kAccelerateDeepSpeed, kAccelerateDeepSpeedWithoutEffect, "deepspeed_config."},
+                 base,
+                 kOtherThanFsdp,
+                 kOtherThanMegatron},
+                entries, job);
   else if (type == "MEGATRON_LM")
-    apply_rules({{kAccelerateMegatron, "", "megatron_lm_config."}, base}, entries, job);
+    apply_rules({{kAccelerateMegatron, "", "megatron_lm_config."}, base, kOtherThanDeepSpeed, kOtherThanFsdp},
+                entries, job);
   else
-    apply_rules({base}, entries, job);
+    apply_rules({base, kOtherThanDeepSpeed, kOtherThanFsdp, kOtherThanMegatron}, entries, job);
   const Given* given = job.find("@distributed");
   // accelerate wraps the layers, whatever the Trainer does.
   if (const Given* own = job.find("train.recompute"); type == "FSDP" && own && own->value == "none" &&

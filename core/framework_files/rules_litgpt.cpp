@@ -132,7 +132,11 @@ constexpr Rule kLitgpt[] = {
 };
 /// Data, evaluation, checkpoints, learning rates and other values of optimizers.
 constexpr const char* kLitgptWithoutEffect =
-    "access_token data data.* eval.* initial_checkpoint_dir log.* logger_name optimizer.* "
+    "access_token data data.* eval eval.evaluate_example eval.final_validation eval.initial_validation "
+    "eval.interval eval.max_iters eval.max_new_tokens initial_checkpoint_dir log log.checkpoint_name "
+    "log.group log.log_model log.metadata* log.project log.run log.save_logs log.teamspace logger_name "
+    "optimizer.init_args.* optimizer.init_args.betas optimizer.init_args.eps optimizer.init_args.lr "
+    "optimizer.init_args.weight_decay "
     "out_dir resume seed tokenizer_dir train.epochs train.log_interval train.lr_warmup_fraction "
     "train.lr_warmup_steps train.max_norm train.max_steps train.max_time train.max_tokens train.min_lr "
     "train.save_interval";

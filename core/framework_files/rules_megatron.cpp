@@ -238,6 +238,8 @@ constexpr Rule kMegatron[] = {
     {"no-fp8-wgrad", Use::kNotModelled, "", "products for gradients of weights in 16 bits"},
     {"disable-parameter-transpose-cache", Use::kNotModelled, "",
      "quantized copies of weights that each micro-batch makes again"},
+    {"fp8-param", Use::kNotModelled, "", k8Bit},
+    {"fp8-wgrad", Use::kNotModelled, "", k8Bit},
     {"fp8-*", Use::kNotModelled, "", k8Bit},
     {"fp4-*", Use::kNotModelled, "", k8Bit},
     {"first-last-layers-bf16", Use::kWhenTrue, "@megatron.ends_in_bf16", "true"},
@@ -311,6 +313,8 @@ constexpr Rule kMegatron[] = {
     {"defer-embedding-wgrad-compute", Use::kNotModelled, "", "activations are kept longer"},
     {"wgrad-deferral-limit", Use::kNotModelled, "", "activations are kept longer"},
     {"hierarchical-context-parallel-sizes", Use::kNotModelled, "", "another context parallelism"},
+    {"encoder-num-layers", Use::kNeedsMore, "", "a second model"},
+    {"encoder-seq-length", Use::kNeedsMore, "", "a second model"},
     {"encoder-*", Use::kNeedsMore, "", "a second model"},
     {"retro-*", Use::kNeedsMore, "", "a second model"},
     {"vision-*", Use::kNeedsMore, "", "a second model"},
@@ -330,6 +334,7 @@ constexpr Rule kMegatron[] = {
        if (e.value.kind == runfile::Value::Kind::kText) j.set("@megatron.tokenizer_name", e.value.text, e);
      }},
     {"no-masked-softmax-fusion", Use::kNotModelled, "", "matters to unfused attention only"},
+    {"no-bias-dropout-fusion", Use::kNeedsMore, "", kUnfused},
     {"no-bias-*", Use::kNeedsMore, "", kUnfused},
     {"no-rope-fusion", Use::kWhenTrue, "plan.rope_fusion", "false"},
     {"apply-rope-fusion", Use::kCopy, "plan.rope_fusion"},
@@ -405,7 +410,8 @@ constexpr const char* kMegatronWithoutEffect =
     "mhc-* mid-level-dataset-surplus min-loss-scale min-lr min-offloaded-tensor-size "
     "mla-down-proj-fusion mlp-chunks-for-prefill mlp-chunks-for-training mock-data model-parallel-size "
     "modules-to-filter monitor-interval mrope-section mscale mscale-all-dim mtp-* "
-    "multiple-validation-sets muon-* mup-* nccl-* no-* node-rank node_rank non-persistent-* "
+    "multiple-validation-sets muon-* mup-* nccl-* no-* no-persist-layer-norm "
+    "no-use-tokenizer-model-from-checkpoint-args node-rank node_rank non-persistent-* "
     "norm-epsilon null-tokenizer-* num-channels num-classes num-dataset-builder-threads "
     "num-speculative-tokens num-workers nvtx-ranges object-storage-cache-path one-logger-* onnx-safe "
     "openai-gelu otel-* output-bert-embeddings overlap-cpu-optimizer-d2h-h2d "

@@ -149,21 +149,39 @@ void torchtitan_model(Job& job) {
   job.set_default(kModel, model, Given{"", "model.name and model.flavor", flavor->where});
 }
 
+constexpr const char* kOption = "activation_checkpoint.selective_ac_option";
+
 /// activation_checkpoint.selective_ac_option is "2" where a file does not say "op", as the examples of
 /// torchtitan do: every second layer is recomputed whole.
-void note_default_option(const Entries& entries, Job& job) {
-  const auto is = [](const char* key) { return [key](const Entry& e) { return e.key == key; }; };
-  constexpr const char* kOption = "activation_checkpoint.selective_ac_option";
-  const auto mode = std::ranges::find_if(entries, is("activation_checkpoint.mode"));
-  if (std::ranges::any_of(entries, is(kOption)) || entries.empty()) return;
-  if (mode != entries.end() && mode->value.text != "selective") return;
-  const Entry& at = mode == entries.end() ? entries.front() : *mode;
-  job.keys.push_back({kOption,
-                      "\"2\"",
-                      {at.key_where.file, mode == entries.end() ? 0 : at.key_where.line},
-                      runfile::KeyUse::kNotModelled,
-                      "not given: torchtitan recomputes every second layer; planned as by operator (\"op\")",
-                      true});
+void set_default_option(const Entries& entries, Job& job) {
+  const auto find = [&](std::string_view key) { return std::ranges::find(entries, key, &Entry::key); };
+  const auto mode = find("activation_checkpoint.mode");
+  if (find(kOption) != entries.end() || (mode != entries.end() && mode->value.text != "selective")) return;
+  job.set_default("@selective_layers", "2", "default of torchtitan (selective_ac_option)");
+}
+
+/// Recomputation of every n-th layer, after compilation is known: a compiler chooses what the others keep.
+void torchtitan_layers(Job& job) {
+  const Given* layers = job.find("@selective_layers");
+  if (!layers) return;
+  const Given from = *layers;
+  job.erase("@selective_layers");
+  if (!job.find("plan.execution")) {
+    if (job.find("train.recompute")->value == "selective")
+      job.set_default("plan.selective_layers", from.value, from);
+    return;
+  }
+  constexpr const char* kNote = "compiled layers are planned as \"op\"";
+  bool given = false;
+  for (runfile::FileKey& k : job.keys)
+    if (k.key == kOption) given = true, k.use = runfile::KeyUse::kNotModelled, k.note = kNote;
+  if (!given && !job.keys.empty())
+    job.keys.push_back({kOption,
+                        "\"2\" (default of torchtitan)",
+                        {job.keys.front().where.file, 0, 0},
+                        runfile::KeyUse::kNotModelled,
+                        kNote,
+                        true});
 }
 
 bool is_many(const Job& job, const char* key) {
@@ -336,20 +354,9 @@ void read_torchtitan(const Entries& entries, Job& job) {
                           "@micro_of_stages", "@stages_per_rank"})
     job.erase(key);
   job.set_default("data.seq_len", "2048", "default of torchtitan");
-  if (!job.find("train.recompute") || job.find("train.recompute")->value == "selective")
-    note_default_option(values, job);
   job.set_default("train.recompute", "selective", "default of torchtitan");
-  if (const Given* layers = job.find("@selective_layers")) {
-    const Given from = *layers;
-    job.erase("@selective_layers");
-    // A compiler chooses what the other layers keep.
-    if (job.find("train.recompute")->value == "selective" && !job.find("plan.execution"))
-      job.set_default("plan.selective_layers", from.value, from);
-    else if (job.find("plan.execution"))
-      for (runfile::FileKey& k : job.keys)
-        if (k.key == "activation_checkpoint.selective_ac_option")
-          k.use = runfile::KeyUse::kNotModelled, k.note = "compiled layers are planned as \"op\"";
-  }
+  set_default_option(values, job);
+  torchtitan_layers(job);
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");
   job.set_default("plan.weights", "fp32", "default of torchtitan (FSDP2)");
   job.set_default("plan.master", "none", "default of torchtitan (FSDP2)");

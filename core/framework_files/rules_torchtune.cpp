@@ -104,6 +104,8 @@ void torchtune_units(Job& job, const Entry& e) {
     job.not_modelled = "layers that are gathered alone";
 }
 
+constexpr const char* kCompiled = "compiled graphs keep other activations";
+
 constexpr Rule kTorchtune[] = {
     // Of the command in a comment (torchtune_command()), which any other value replaces.
     {"nproc_per_node", Use::kCustom, "parallel.data", "",
@@ -150,7 +152,9 @@ constexpr Rule kTorchtune[] = {
     // `compile: true`, or a table that says what is compiled.
     {"compile", Use::kWhenTrue, "plan.execution", "compile"},
     {"compile.model", Use::kWhenTrue, "plan.execution", "compile"},
-    {"compile.*", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    {"compile.loss", Use::kNotModelled, "", kCompiled},
+    {"compile.optimizer_step", Use::kNotModelled, "", kCompiled},
+    {"compile.scale_grads", Use::kNotModelled, "", kCompiled},
     {"enable_fp8_training", Use::kNotModelled, "", "8-bit products"},
     {"quantizer.*", Use::kNotModelled, "", "simulated or later quantization"},
     // Recipes of distillation, DPO and PPO.
@@ -159,6 +163,7 @@ constexpr Rule kTorchtune[] = {
     {"policy_model.*", Use::kNeedsMore, "", "a second model"},
     {"reward_*", Use::kNeedsMore, "", "a second model"},
     {"value_*", Use::kNeedsMore, "", "a second model"},
+    {"kd_loss._component_", Use::kNotModelled, "", "another training method"},
     {"kd_loss.*", Use::kNotModelled, "", "another training method"},
     {"layer_dropout*", Use::kNotModelled, "", "layers are left out"},
     {"early_exit*", Use::kNotModelled, "", "another loss"},
@@ -169,13 +174,22 @@ constexpr const char* kTorchtuneWithoutEffect =
     "cudnn_deterministic_mode data_dir dataloader.* dataset dataset.* datasets* dataset_val.* device "
     "enable_async_checkpointing enable_kv_cache epochs fake_quant_after_n_steps forward_batch_size "
     "fp8_recipe_name gamma grpo_samples image include_path instruct_template chat_format kd_ratio "
-    "kl_coeff limit lmbda log_every_n_steps log_level log_peak_memory_stats loss.* low_cpu_ram "
+    "kl_coeff limit lmbda log_every_n_steps log_level log_peak_memory_stats loss low_cpu_ram "
     "lr_scheduler.* max_generated_tokens max_new_tokens max_seq_length max_steps_per_epoch "
-    "metric_logger.* min_response_length model_type num_steps optimizer.* output_dir "
+    "metric_logger.* min_response_length model_type num_steps optimizer output_dir "
     "packed penalise_no_eos ppo_batch_size ppo_epochs profile_memory profiler.* prompt prompt.* "
     "resume_from_checkpoint run_val_every_n_steps save_adapter_weights_only save_every_n_epochs seed "
     "shuffle stop_token_ids tasks temperature tensor_parallel_plan.* tokenizer.* top_k whiten_rewards "
-    "num_warmup_steps dtype_val";
+    "num_warmup_steps dtype_val "
+    "loss.beta loss.epsilon loss.ignore_index loss.gamma "
+    "loss.label_smoothing loss.normalize loss.num_output_chunks loss.sym_kd_ratio "
+    "loss.value_clip_range loss.value_coeff optimizer.amsgrad optimizer.betas "
+    "optimizer.bf16_stochastic_round optimizer.block_size optimizer.block_wise optimizer.capturable "
+    "optimizer.dampening optimizer.differentiable optimizer.eps optimizer.foreach "
+    "optimizer.is_paged optimizer.lr optimizer.maximize optimizer.min_8bit_size "
+    "optimizer.minimal_size optimizer.momentum optimizer.nesterov optimizer.offload_gradients "
+    "optimizer.optim_bits optimizer.optimizer_class optimizer.percentile_clipping "
+    "optimizer.weight_decay";
 
 /// Throws for a file of a recipe that generates, evaluates or quantizes: those that train have an optimizer.
 void check_recipe_trains(const Entries& entries) {
@@ -192,6 +206,19 @@ void check_recipe_trains(const Entries& entries) {
           fmt::format("{} without an optimizer: this is a recipe that {}, and trains nothing", key, does),
           "give the files of a training run; --model=MODEL --set plan.mode=inference plans inference",
           given->key_where);
+}
+
+/// Keys that only distributed recipes have: one device would be a guess, so combine() asks for their number.
+void ask_for_devices(Job& job) {
+  if (job.find(kPerNode) || job.find("parallel.data")) return;
+  for (const char* key :
+       {kZeroOfMany, "plan.offload_weights", "plan.separate_ends", "parallel.tensor", "parallel.context"})
+    if (const Given* given = job.find(key)) {
+      const Given from = *given;
+      const bool degree = std::string_view(key).starts_with("parallel.");
+      if (degree && from.value == "1") continue;
+      return job.set_default("parallel.zero", key == kZeroOfMany ? from.value : "3", from);
+    }
 }
 
 }  // namespace
@@ -242,6 +269,7 @@ void read_torchtune(const Entries& entries, Job& job) {
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   if (job.find("@shard")) job.set_default("parallel.data", std::to_string(data), *job.find("@shard"));
   job.erase("@shard"), job.erase("@replicate");
+  ask_for_devices(job);
   // On one device nothing is sharded, so these are no settings yet.
   job.set_default(kZeroOfMany, "3", "FSDP2 of torchtune");
   job.set_default("train.precision", "fp32", "default of torchtune");

@@ -265,12 +265,11 @@ void finish_fsdp(Job& job, const Given* on, const char* version) {
     // Of an older release the default is another (core/model/framework_release.hpp).
     if (*version && !job.is_option("plan.framework_version"))
       job.set_default("plan.fsdp_version", version, from);
-    // Settings of FSDP1, which accelerate ignores in version 2.
-    if (const Given* chosen = job.find("plan.fsdp_version"); chosen && chosen->value == "1") {
-      take("@fsdp_backward_prefetch", "plan.backward_prefetch");
-      take("@fsdp_forward_prefetch", "plan.forward_prefetch");
-      take("@fsdp_use_orig_params", "plan.use_orig_params");
-    }
+    // Settings of FSDP1, which accelerate ignores in version 2. An option may give the version, so that
+    // combine() decides.
+    take("@fsdp_backward_prefetch", "@flat.backward_prefetch");
+    take("@fsdp_forward_prefetch", "@flat.forward_prefetch");
+    take("@fsdp_use_orig_params", "@flat.use_orig_params");
     take("@fsdp_zero", "parallel.zero");
     job.set_default("parallel.zero", "3", from);
     take("@fsdp_recompute", "train.recompute");

@@ -283,7 +283,7 @@ void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings&
   if (r.optimizer != Optimizer::kAdamW && r.optimizer != Optimizer::kSgd &&
       r.optimizer != Optimizer::kSgdMomentum)
     reject("optimizer.name = \"" + std::string(name(r.optimizer)) + "\"", "its temporaries are not replayed",
-           "set it to \"adamw\", \"sgd\" or \"sgd_momentum\"");
+           "set it to \"adamw\", \"sgd\" or \"sgd-momentum\"");
   s.optimizer = r.optimizer;
   s.loop = o.loop;
   s.weight_decay = r.weight_decay != 0;
@@ -441,6 +441,11 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_dropout = s.lora_rank ? o.lora_dropout.value_or(usual_dropout) : 0;
   // Several ranks are DDP until a framework says that it shards; it then turns DDP off.
   s.ddp = {r.parallel.data > 1, o.ddp_bucket, o.gradient_as_bucket_view};
+  if (!r.parallel.zero)
+    for (const std::string& key : o.fsdp_keys)
+      notes.push_back(key + " has no effect: " +
+                      (s.ddp.on ? "with parallel.zero = 0 each rank has all weights (DDP)."
+                                : "one device shards nothing."));
   s.machine.cublas_workspace = workspace_of_products(o.products.capability);
   if (o.products.capability == kAmdDevice)
     notes.push_back(

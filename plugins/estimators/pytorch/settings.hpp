@@ -45,6 +45,7 @@ struct Options {
   bool flat_parameters = false;       // FSDP1
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
+  std::vector<std::string> fsdp_keys;          // settings of sharded weights that were given
   std::optional<bool> packed_as_bytes;         // plan.quant_storage = "uint8"
   bool f32_norms = false;                      // plan.norms
   bool quantizes_experts = false;              // plan.quant_experts

@@ -222,6 +222,9 @@ void set_torchtitan(const model::Architecture& a, const RunSpec& r, const Option
              "the compiler chooses what the other layers keep", "leave plan.selective_layers out");
     s.selective = false;
     s.recomputed_layers = o.selective_layers;
+    if (o.selective_layers > 1)
+      notes.push_back("One layer of " + std::to_string(o.selective_layers) +
+                      " is recomputed whole, the others not (plan.selective_layers).");
   } else if (o.selective_layers) {
     notes.push_back("plan.selective_layers has no effect without selective recomputation.");
   }

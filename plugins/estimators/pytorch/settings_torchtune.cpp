@@ -117,7 +117,11 @@ void choose_cpu_offload(const RunSpec& r, const Options& o, frameworks::StepSett
 
 void choose_ranks(const model::Architecture& a, const RunSpec& r, const Options& o,
                   frameworks::StepSettings& s, std::vector<std::string>& notes) {
-  if (r.parallel.data < 2) return;
+  if (r.parallel.data < 2) {
+    if (o.separate_ends)
+      notes.push_back("plan.separate_ends has no effect on one device: nothing is sharded.");
+    return;
+  }
   if (r.parallel.zero < 2)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with several ranks in torchtune",
            "its distributed recipes shard with fully_shard",

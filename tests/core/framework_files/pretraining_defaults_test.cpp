@@ -14,26 +14,69 @@ using testing::value;
 
 BOOST_AUTO_TEST_SUITE(framework_files_defaults)
 
-BOOST_AUTO_TEST_CASE(the_default_option_of_selective_recomputation_is_named) {
+// selective_ac_option of class ActivationCheckpoint in 0.1.0 to 0.2.2.
+BOOST_AUTO_TEST_CASE(torchtitan_recomputes_every_second_layer_by_default) {
   const std::string job =
                         "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 2048\n"
                         "[parallelism]\ndata_parallel_shard_degree = 8\n",
                     mode = "[activation_checkpoint]\nmode = ",
                     option = "activation_checkpoint.selective_ac_option";
-  const std::pair<KeyUse, std::string> noted{
-      KeyUse::kNotModelled,
-      "not given: torchtitan recomputes every second layer; planned as by operator (\"op\")"};
-  BOOST_TEST((fate("t.toml", job, option) == noted));
-  BOOST_TEST((fate("t.toml", job + mode + "\"selective\"\n", option) == noted));
+  const auto layers = [&](const std::string& more) {
+    return value(settings("t.toml", job + more), "plan.selective_layers");
+  };
+  BOOST_TEST(layers("") == "2");
+  BOOST_TEST(layers(mode + "\"selective\"\n") == "2");
+  BOOST_TEST(layers(mode + "\"selective\"\nselective_ac_option = \"op\"\n") == "");
+  for (const char* other : {"full", "none", "memory_budget"})
+    BOOST_TEST(layers(mode + "\"" + other + "\"\n") == "");
+  // A compiler chooses what the layers in between keep.
   const auto is_listed = [&](const std::string& text) {
     return std::ranges::any_of(read_text("t.toml", text).keys, [&](const runfile::FileKey& k) {
       return k.key == option && k.use == KeyUse::kNotModelled;
     });
   };
-  BOOST_TEST(is_listed(job));
-  BOOST_TEST(!is_listed(job + mode + "\"selective\"\nselective_ac_option = \"op\"\n"));
-  BOOST_TEST(!is_listed(job + mode + "\"full\"\n"));
-  BOOST_TEST(!is_listed(job + mode + "\"none\"\n"));
+  const std::string compiled = "[compile]\nenable = true\n";
+  BOOST_TEST(layers(compiled) == "");
+  BOOST_TEST(is_listed(job + compiled));
+  BOOST_TEST(!is_listed(job));
+}
+
+// Its number of devices is in no key; one would be a guess where a recipe shards.
+BOOST_AUTO_TEST_CASE(torchtune_asks_for_the_devices_of_distributed_recipes) {
+  const std::string recipe =
+      "model:\n  _component_: torchtune.models.llama3.llama3_8b\ntokenizer:\n  max_seq_len: 512\n"
+      "optimizer:\n  _component_: torch.optim.AdamW\n";
+  for (const char* key : {"fsdp_cpu_offload: True", "custom_sharded_layers: ['tok_embeddings', 'output']",
+                          "fsdp_reshard_after_forward: False", "tensor_parallel_dim: 2"}) {
+    const std::string text = recipe + key + "\n";
+    BOOST_TEST_CONTEXT(key) {
+      const std::string error = testing::error_of("t.yaml", text);
+      BOOST_TEST(error.find("no file says how many devices there are") != std::string::npos);
+      BOOST_TEST(error.starts_with("t.yaml:7:"));
+      BOOST_TEST(error.find("--set parallel.data=8") != std::string::npos);
+      BOOST_TEST(value(settings("t.yaml", text, {{"parallel.data", "4"}}), "parallel.zero") != "");
+      BOOST_TEST(value(settings("t.yaml", "# tune run --nproc_per_node 4 full\n" + text), "parallel.zero") !=
+                 "");
+    }
+  }
+  BOOST_TEST(value(settings("t.yaml", recipe + "fsdp_cpu_offload: False\n"), "parallel.zero") == "");
+}
+
+// The command line may choose the release of transformers, or the version of FSDP itself.
+BOOST_AUTO_TEST_CASE(settings_of_fsdp1_count_in_its_version_alone) {
+  const std::string text =
+      "{\"model_name_or_path\": \"meta-llama/Meta-Llama-3-8B\", \"bf16\": true, \"fsdp\": \"full_shard\", "
+      "\"max_length\": 512, \"fsdp_config\": {\"backward_prefetch\": \"backward_pre\", "
+      "\"use_orig_params\": false}}";
+  const auto prefetch = [&](const char* key, const char* chosen) {
+    const auto s = settings("t.json", text, {{"parallel.data", "8"}, {key, chosen}});
+    return value(s, "plan.backward_prefetch") + value(s, "plan.use_orig_params");
+  };
+  BOOST_TEST(prefetch("plan.framework_version", "4.57") == "prefalse");
+  BOOST_TEST(prefetch("plan.framework_version", "5") == "");
+  BOOST_TEST(prefetch("plan.fsdp_version", "1") == "prefalse");
+  BOOST_TEST(prefetch("plan.fsdp_version", "2") == "");
+  BOOST_TEST(prefetch("train.steps", "1") == "");
 }
 
 BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
@@ -159,28 +202,6 @@ BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
   BOOST_CHECK_EXCEPTION(of(stages + "\"2F2B\"\n"), Error, [](const Error& e) {
     return std::string(e.what()).find("2F2B") != std::string::npos;
   });
-}
-
-// Tables have keys that matter and keys without effect; a misspelt one is neither.
-BOOST_AUTO_TEST_CASE(misspelt_keys_are_not_without_effect) {
-  const auto unknown = [](const std::string& name, const std::string& text) {
-    std::vector<std::string> found;
-    for (const runfile::FileKey& k : read_text(name, text, kModelOf8Ranks).keys)
-      if (k.use == KeyUse::kNotUnderstood) found.push_back(k.key);
-    return found;
-  };
-  const std::vector<std::string> torchtitan = {"activation_checkpoint.modde", "compile.enabel"};
-  BOOST_TEST(unknown("t.toml",
-                     "[model]\nflavor = \"8B\"\n[activation_checkpoint]\nmodde = \"full\"\n[compile]\n"
-                     "enabel = true\n") == torchtitan,
-             boost::test_tools::per_element());
-  const std::vector<std::string> deepspeed = {"fp16.enabeld", "bf16.enabeld",
-                                              "zero_optimization.offload_optimizer.devce"};
-  BOOST_TEST(unknown("d.json",
-                     "{\"train_micro_batch_size_per_gpu\": 1, \"fp16\": {\"enabeld\": true}, \"bf16\": "
-                     "{\"enabeld\": true}, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": "
-                     "{\"devce\": \"cpu\"}}}") == deepspeed,
-             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {

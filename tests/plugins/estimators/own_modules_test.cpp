@@ -11,6 +11,28 @@ using namespace trainhost::test;
 
 BOOST_AUTO_TEST_SUITE(own_modules)
 
+// A setting of sharded weights is named where no rank has a part of them.
+BOOST_AUTO_TEST_CASE(settings_of_sharded_weights_without_effect_are_noted) {
+  RunSpec r = mixed_precision();
+  r.recompute = Recompute::kFull;
+  const auto torchtune = [&] {
+    return estimate(r, {{"framework", "torchtune"}, {"separate_ends", "true"}}, llama_8b());
+  };
+  BOOST_TEST(has_note(torchtune(), "plan.separate_ends has no effect on one device"));
+  const auto transformers = [&](std::map<std::string, std::string> o) {
+    o["framework"] = "transformers";
+    return estimate(r, std::move(o), llama_8b());
+  };
+  BOOST_TEST(has_note(transformers({{"fsdp_version", "1"}}), "plan.fsdp_version has no effect: one device"));
+  r.parallel.data = 8;
+  const MemoryReport ddp = transformers({{"fsdp_version", "1"}, {"use_orig_params", "false"}});
+  BOOST_TEST(has_note(ddp, "plan.fsdp_version has no effect: with parallel.zero = 0"));
+  BOOST_TEST(has_note(ddp, "plan.use_orig_params has no effect: with parallel.zero = 0"));
+  r.parallel.zero = 3;
+  BOOST_TEST(!has_note(torchtune(), "has no effect"));
+  BOOST_TEST(!has_note(transformers({{"fsdp_version", "1"}}), "has no effect"));
+}
+
 BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared) {
   RunSpec r = mixed_precision();
   r.recompute = Recompute::kFull;
