@@ -256,6 +256,8 @@ std::uint32_t layers_of(const model::Architecture& a, const StepSettings& s) {
 std::optional<LayerUnits> repeated_units(const model::Architecture& a, const StepSettings& s) {
   if (s.steps != 2 || !s.copies_step || !s.repeats_layers || s.tunes_with_clones || s.stage.per_rank > 1)
     return std::nullopt;
+  // A reference model under FSDP2 may be one unit, whose size depends on the number of layers.
+  if (s.preferences.trainer == PreferenceTrainer::kTrl && s.fsdp.ranks && !s.fsdp.flat) return std::nullopt;
   const LayerUnits units{period_of(a), layers_of(a, s)};
   // A pipeline stage may begin in the middle of a unit.
   if (units.period == 0 || (units.period > 1 && s.stage.stages > 1)) return std::nullopt;

@@ -18,11 +18,15 @@ namespace trainhost::frameworks {
 
 Tensor Decoder::loss() {
   if (s_.preferences.trainer != PreferenceTrainer::kNone) return preference_loss();
-  if (!zero3_) return loss_of_model();
+  return called_model([this] { return loss_of_model(); });
+}
+
+Tensor Decoder::called_model(const std::function<Tensor()>& forward) {
+  if (!zero3_) return forward();
   // The module without a name is the model itself, which the engine of DeepSpeed calls.
-  zero3_->begin_micro_batch();
-  const auto model = [this](const Tensor&) {
-    return zero3_->call("", {}, [this](const Tensor&) { return loss_of_model(); });
+  zero3_->begin_forward();
+  const auto model = [&](const Tensor&) {
+    return zero3_->call("", {}, [&](const Tensor&) { return forward(); });
   };
   if (!s_.lora_rank) return model({});
   // PeftModel and LoraModel.
@@ -105,7 +109,7 @@ Tensor Decoder::hidden_states() {
   Tensor places;
   if (gpt2_) {
     const ModuleScope scope(t_, "wpe");
-    places = embedding(t_, position_ids, positions_);
+    places = module("wpe", position_ids, [this](const Tensor& in) { return embedding(t_, in, positions_); });
     x = add(t_, tokens, places);
   }
   bool any_full = false, any_window = false;
@@ -116,10 +120,7 @@ Tensor Decoder::hidden_states() {
   // Gemma 2 and 3 and OLMo 3 make both masks, whatever their layers need.
   const Tensor full_mask = any_full || mask_per_kind_ ? mask(false) : Tensor();
   const Tensor window_mask = any_window ? mask(true) : mask_per_kind_ && eager ? mask(false) : Tensor();
-  if (gpt2_) {
-    const ModuleScope scope(t_, "drop");
-    x = dropout(t_, x, s_.dropout);
-  }
+  if (gpt2_) x = dropout_module("drop", x);
   Rotary rotary, window_rotary;
   if (!gpt2_ && !s_.unsloth.on) rotary = rotary_tables(rotary_width());
   window_rotary = rotary;
@@ -137,15 +138,18 @@ Tensor Decoder::hidden_states() {
     });
   }
   t_.layer = -1;
-  if (gpt2_) {
-    const ModuleScope scope(t_, "norm");
-    return layer_norm(t_, x, final_norm_, final_shift_);
-  }
   if (last_unit_begins_at_norm()) x = enter_last_unit(x);
+  if (gpt2_)
+    return module("norm", x, [this](const Tensor& in) {
+      const ModuleScope scope(t_, "norm");
+      return layer_norm(t_, in, final_norm_, final_shift_);
+    });
   return norm(x, final_norm_, "norm");
 }
 
-bool Decoder::last_unit_begins_at_norm() const { return fsdp_ && !a_.tied && s_.lora_rank == 0; }
+bool Decoder::finds_final_norm() const { return s_.lora_rank == 0 || gpt2_; }
+
+bool Decoder::last_unit_begins_at_norm() const { return fsdp_ && !a_.tied && finds_final_norm(); }
 
 Tensor Decoder::enter_last_unit(const Tensor& x) {
   fsdp_->before_forward(Fsdp::kLast);
@@ -174,7 +178,7 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
         [this, &w, context, index, holds_unit](const std::vector<Tensor>& in) {
           // Its first run is part of the autocast region of the model.
           std::optional<AutocastScope> autocast;
-          if (t_.grad_enabled) autocast.emplace(t_, s_.autocast);
+          if (t_.grad_enabled) autocast.emplace(t_, under_autocast_);
           t_.layer = index;
           t_.module = "";
           return holds_unit ? sharded_layer(in[0], w, context) : layer(in[0], w, context);
@@ -187,7 +191,7 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
   const auto kept = std::make_shared<Context>(context);
   return t_.checkpointed([&] { return sharded_layer(x, w, context, kept.get()); },
                          [this, x, &w, kept, index] {
-                           const AutocastScope autocast(t_, s_.autocast);
+                           const AutocastScope autocast(t_, under_autocast_);
                            t_.layer = index;
                            t_.module = "";
                            // Not sharded_layer(): the hook of the layer's output has gathered its weights
@@ -220,6 +224,13 @@ Decoder::Context Decoder::arguments_in_unit(const Context& context) {
   return cast;
 }
 
+Tensor Decoder::dropout_module(const char* name, const Tensor& x) {
+  return module(name, x, [&](const Tensor& in) {
+    const ModuleScope scope(t_, name);
+    return dropout(t_, in, s_.dropout);
+  });
+}
+
 Tensor Decoder::norm(const Tensor& x, const Tensor& weight, const char* name) {
   return module(name, x, [&](const Tensor& in) { return norm_of(in, weight, name); });
 }
@@ -249,7 +260,8 @@ Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name)
 
 Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
   const ModuleScope scope(t_, w.module);
-  if (!w.lora_a || is_reference_) return base_product(w, x);
+  if (!w.lora_a) return base_product(w, x);
+  if (is_reference_) return module(w.adapter.layer, x, [&](const Tensor& in) { return base_product(w, in); });
   return module(w.adapter.layer, x, [&](const Tensor& in) { return adapted(w, in); });
 }
 

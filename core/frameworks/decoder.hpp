@@ -29,6 +29,8 @@ inline constexpr const char* kNormModules[4] = {"input_layernorm", "post_attenti
 inline constexpr const char* kGlmNormModules[4] = {"input_layernorm", "post_self_attn_layernorm",
                                                    "post_attention_layernorm", "post_mlp_layernorm"};
 
+inline constexpr const char* kGpt2NormModules[2] = {"ln_1", "ln_2"};
+
 /// OLMo 2 and 3 have norms of the outputs only.
 inline constexpr const char* kOlmoNormModules[2] = {"post_attention_layernorm", "post_feedforward_layernorm"};
 
@@ -78,6 +80,11 @@ struct LayerWeights {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
 
+/// Of the tokens to experts: [N, E], [N, k], [N, k].
+struct Routing {
+  Tensor logits, weights, experts;
+};
+
 class Decoder : public StepModel {
  public:
   /// Allocates weights and token ids.
@@ -117,10 +124,14 @@ class Decoder : public StepModel {
   Tensor module(const char* name, const Tensor& x, const std::function<Tensor(const Tensor&)>& body,
                 bool by_position = true);
   Tensor hidden_states();
-  /// Whether the unit with the head has the last norm too. accelerate does not find the norm of a model with
-  /// adapters, so it stays in the root unit.
+  /// Whether accelerate finds the last norm, and puts it into the unit with the head: among the children of
+  /// the attribute `base_model_prefix`. In a model with adapters "model" names another object, but
+  /// "transformer" of GPT-2 the same; elsewhere the norm stays in the root unit.
+  bool finds_final_norm() const;
   bool last_unit_begins_at_norm() const;
   Tensor enter_last_unit(const Tensor& x);
+  /// A call of the model, by the engine of DeepSpeed in stage 3.
+  Tensor called_model(const std::function<Tensor()>& forward);
   Tensor loss_of_model();
   Tensor liger_loss_of(const Tensor& x);
   Tensor cut_loss_of(const Tensor& x);
@@ -132,6 +143,8 @@ class Decoder : public StepModel {
   Tensor trainer_loss_of(Tensor logits, Tensor loss);
   // Training by preferences: preference_loss.cpp.
   Tensor logits_of_rows();
+  Tensor logits_of_model();
+  void add_reference();
   Tensor reference_logits();
   Tensor preference_loss();
   Tensor loss_of_scores(const Tensor& policy, const Tensor& reference);
@@ -150,6 +163,8 @@ class Decoder : public StepModel {
   Context arguments_in_unit(const Context& context);
   Tensor layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor gpt2_layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  AttentionOutputs gpt2_attention(const Tensor& x, const LayerWeights& w, const Context& context);
+  Tensor dropout_module(const char* name, const Tensor& x);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* name);
   Tensor norm_of(const Tensor& x, const Tensor& weight, const char* name);
   Tensor olmo_layer(const Tensor& x, const LayerWeights& w, const Context& context);
@@ -171,6 +186,8 @@ class Decoder : public StepModel {
   Tensor activated(const Tensor& x);
   Tensor mlp(const Tensor& x, const LayerWeights& w);
   Tensor experts(const Tensor& x, const LayerWeights& w);
+  Tensor stacked_experts(const Tensor& flat, const LayerWeights& w, const Routing& routing);
+  Tensor expert_weight(const Tensor& w);
   Tensor expert_modules(const Tensor& x, const LayerWeights& w);
   // gpt-oss: decoder_gpt_oss.cpp.
   Tensor rotated_halves(const Tensor& x, const Rotary& rotary);
@@ -184,6 +201,8 @@ class Decoder : public StepModel {
   bool gemma_, gpt2_, phi3_, granite_;
   bool olmo_;  // OLMo 2 and 3
   bool gpt_oss_, glm4_, seed_oss_;
+  /// The region of autocast, which accelerate makes of the model under FSDP1 too.
+  bool under_autocast_;
   bool mask_per_kind_;  // masks of full attention and of windows are made, whatever the layers need
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_, loss_weights_;
   std::vector<Tensor> buffers_;

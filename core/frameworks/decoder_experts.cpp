@@ -41,10 +41,6 @@ Tensor folded(Tape& t, const Tensor& weight, const ExpertFactors& f) {
                  weight->shape, weight->type);
 }
 
-struct Routing {
-  Tensor logits, weights, experts;  // [N, E], [N, k], [N, k]
-};
-
 /// type: of the weights. Qwen3MoeTopKRouter returns them in that of the logits, MixtralTopKRouter in f32, and
 /// modules of experts have them in that of the hidden states.
 Routing route(Tape& t, Tensor logits, std::int64_t k, Element type) {
@@ -183,18 +179,31 @@ Tensor Decoder::expert_modules(const Tensor& x, const LayerWeights& w) {
   return view(t_, total, {batch_, sequence_, hidden_});
 }
 
+/// The modules of the router and of the experts. Both get the rows of all tokens, the experts also the
+/// weights of the router.
 Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const ModuleScope scope(t_, "mlp.experts");
-  const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
+  const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token;
   const Tensor flat = view(t_, x, {tokens, hidden_});
-  const auto routed = [&] {
-    const Tensor logits = logits_of(t_, flat, w.router);
-    return route(t_, logits, k, a_.family == "qwen3_moe" ? logits->type : Element::kF32);
-  };
-  const Routing routing = gpt_oss_ ? route_of_gpt_oss(t_, flat, w.router, w.router_bias, k) : routed();
+  Routing routing;
+  routing.weights = module(gpt_oss_ ? "mlp.router" : "mlp.gate", flat, [&](const Tensor& in) {
+    if (gpt_oss_) {
+      routing = route_of_gpt_oss(t_, in, w.router, w.router_bias, k);
+    } else {
+      const Tensor logits = logits_of(t_, in, w.router);
+      routing = route(t_, logits, k, a_.family == "qwen3_moe" ? logits->type : Element::kF32);
+    }
+    return routing.weights;
+  });
+  const Tensor result =
+      module("mlp.experts", flat, [&](const Tensor& in) { return stacked_experts(in, w, routing); });
+  return view(t_, result, {batch_, sequence_, hidden_});
+}
+
+Tensor Decoder::stacked_experts(const Tensor& flat, const LayerWeights& w, const Routing& routing) {
+  const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
   if (s_.liger.swiglu)
-    return view(t_, liger_experts(t_, flat, w.experts_up, w.experts_down, routing.experts, routing.weights),
-                {batch_, sequence_, hidden_});
+    return liger_experts(t_, flat, w.experts_up, w.experts_down, routing.experts, routing.weights);
   // ParamWrapper of peft registers a parametrization for each call, whose result it computes once to check
   // it.
   ExpertFactors up_factors, down_factors;
@@ -223,7 +232,7 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   // up [R, 2I], silu() of one half times the other, down [R, H]. `h` is proj_out, which is assigned again.
   Tensor biases;  // of each row; a variable that is assigned again
   if (w.experts_up_bias) biases = selected_rows(t_, w.experts_up_bias, sorted);
-  const Tensor up = w.experts_up_a ? folded(t_, w.experts_up, up_factors) : w.experts_up;
+  const Tensor up = w.experts_up_a ? folded(t_, w.experts_up, up_factors) : expert_weight(w.experts_up);
   Tensor h = grouped_product(t_, to(t_, selected, w.experts_up->type), up, offsets);
   if (biases) h = add_in_place(t_, h, biases);
   if (gpt_oss_) {
@@ -231,11 +240,13 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   } else {
     const std::int64_t width = h->shape[1] / 2;
     const std::vector<Tensor> parts = split(t_, h, {width, width});
-    const Tensor gate = silu(t_, parts[0]);
+    const Tensor gate =
+        module("mlp.experts.act_fn", parts[0], [this](const Tensor& in) { return silu(t_, in); });
     h = mul(t_, gate, parts[1]);
   }
   if (w.experts_down_bias) biases = selected_rows(t_, w.experts_down_bias, sorted);
-  const Tensor down = w.experts_down_a ? folded(t_, w.experts_down, down_factors) : w.experts_down;
+  const Tensor down =
+      w.experts_down_a ? folded(t_, w.experts_down, down_factors) : expert_weight(w.experts_down);
   h = grouped_product(t_, h, down, offsets);
   if (biases) h = add_in_place(t_, h, biases);
   Tensor weighted = mul(t_, h, unsqueeze(t_, selected_weights, 1));
@@ -244,7 +255,16 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   t_.make({rows}, Element::kI64, "positions");  // written to it and freed
   weighted = selected_rows(t_, weighted, back);
   const Tensor total = sum_of_experts(t_, view(t_, weighted, {tokens, k, hidden_}));
-  return view(t_, to(t_, total, flat->type), {batch_, sequence_, hidden_});
+  return to(t_, total, flat->type);
+}
+
+/// The stacked weights as a grouped product reads them: those of gpt-oss as they are, others transposed.
+/// Stage 3 of ZeRO replaces the memory of a parameter; a view keeps that which was gathered.
+Tensor Decoder::expert_weight(const Tensor& w) {
+  if (!zero3_ || gpt_oss_) return w;
+  return t_.apply_view(
+      {"transposed", std::span(&w, 1), {}, false, [](BackwardCall& c) { c.results[0] = c.take(); }}, w,
+      w->shape);
 }
 
 }  // namespace trainhost::frameworks

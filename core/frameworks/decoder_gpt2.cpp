@@ -23,52 +23,55 @@ Tensor gelu_new(Tape& t, const Tensor& x) {
 
 }  // namespace
 
+AttentionOutputs Decoder::gpt2_attention(const Tensor& x, const LayerWeights& w, const Context& context) {
+  const std::int64_t width = w.heads * w.head_dim;
+  const Tensor fused = run(w.qkv, x);
+  const std::vector<Tensor> parts = split(t_, fused, {width, width, width});
+  const auto heads_first = [&](const Tensor& flat) {
+    return transpose(t_, view(t_, flat, {batch_, sequence_, w.heads, w.head_dim}), 1, 2);
+  };
+  AttentionInputs in;
+  in.k = heads_first(parts[1]);
+  in.v = heads_first(parts[2]);
+  in.q = heads_first(parts[0]);
+  in.mask = context.mask;
+  in.f32_softmax = false;
+  in.dropout = s_.dropout;
+  AttentionOutputs out = s_.attention == AttentionKernel::kEager    ? eager_attention(t_, in)
+                         : s_.attention == AttentionKernel::kFlash2 ? flash_attention_2(t_, in)
+                                                                    : sdpa_attention(t_, in);
+  out.output = reshape(t_, out.output, {batch_, sequence_, width});
+  out.output = run(w.o, out.output);
+  out.output = dropout_module("attn.resid_dropout", out.output);
+  return out;
+}
+
 Tensor Decoder::gpt2_layer(const Tensor& input, const LayerWeights& w, const Context& context) {
+  const auto normed = [&](const Tensor& x, std::size_t i) {
+    return module(kGpt2NormModules[i], x, [&](const Tensor& in) {
+      const ModuleScope scope(t_, kGpt2NormModules[i]);
+      return layer_norm(t_, in, w.norms[i], w.norm_shifts[i]);
+    });
+  };
   Tensor residual = input;
-  Tensor x;
-  {
-    const ModuleScope scope(t_, "ln_1");
-    x = layer_norm(t_, input, w.norms[0], w.norm_shifts[0]);
-  }
+  Tensor x = normed(input, 0);
   AttentionOutputs attended;
-  {
-    const std::int64_t width = w.heads * w.head_dim;
-    const Tensor fused = run(w.qkv, x);
-    const std::vector<Tensor> parts = split(t_, fused, {width, width, width});
-    const auto heads_first = [&](const Tensor& flat) {
-      return transpose(t_, view(t_, flat, {batch_, sequence_, w.heads, w.head_dim}), 1, 2);
-    };
-    AttentionInputs in;
-    in.k = heads_first(parts[1]);
-    in.v = heads_first(parts[2]);
-    in.q = heads_first(parts[0]);
-    in.mask = context.mask;
-    in.f32_softmax = false;
-    in.dropout = s_.dropout;
-    attended = s_.attention == AttentionKernel::kEager    ? eager_attention(t_, in)
-               : s_.attention == AttentionKernel::kFlash2 ? flash_attention_2(t_, in)
-                                                          : sdpa_attention(t_, in);
-    attended.output = reshape(t_, attended.output, {batch_, sequence_, width});
-    attended.output = run(w.o, attended.output);
-    const ModuleScope scope(t_, "attn.resid_dropout");
-    attended.output = dropout(t_, attended.output, s_.dropout);
-  }
+  attended.output = module("attn", x, [&](const Tensor& in) {
+    attended = gpt2_attention(in, w, context);
+    return std::move(attended.output);
+  });
   {
     const ModuleScope scope(t_, "attn");
     x = add(t_, attended.output, residual);
   }
   residual = x;
-  {
-    const ModuleScope scope(t_, "ln_2");
-    x = layer_norm(t_, x, w.norms[1], w.norm_shifts[1]);
-  }
-  Tensor h = run(w.up, x);
-  h = gelu_new(t_, h);
-  h = run(w.down, h);
-  {
-    const ModuleScope scope(t_, "mlp.dropout");
-    h = dropout(t_, h, s_.dropout);
-  }
+  x = normed(x, 1);
+  const Tensor h = module("mlp", x, [&](const Tensor& in) {
+    Tensor y = run(w.up, in);
+    y = module("mlp.act", y, [&](const Tensor& gate) { return gelu_new(t_, gate); });
+    y = run(w.down, y);
+    return dropout_module("mlp.dropout", y);
+  });
   const ModuleScope scope(t_, "mlp");
   return add(t_, residual, h);
 }

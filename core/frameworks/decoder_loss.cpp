@@ -13,7 +13,7 @@ namespace trainhost::frameworks {
 Tensor Decoder::loss_of_model() {
   // LlamaForCausalLM.forward() and ForCausalLMLoss().
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
-  const AutocastScope autocast(t_, s_.autocast);
+  const AutocastScope autocast(t_, under_autocast_);
   t_.module = "";
   // `x` (hidden_states) and `logits` are variables: both exist until the loss has been computed.
   Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });

@@ -7,6 +7,7 @@
 
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/flat_fsdp.hpp"
+#include "core/frameworks/zero_script.hpp"
 
 namespace trainhost::frameworks {
 Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings)
@@ -24,6 +25,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       gpt_oss_(architecture.family == "gpt_oss"),
       glm4_(architecture.family == "glm4"),
       seed_oss_(architecture.family == "seed_oss"),
+      under_autocast_(s_.autocast || (s_.fsdp.flat && s_.fsdp.is_mixed() && !s_.frozen)),
       mask_per_kind_((gemma_ && architecture.family != "gemma") || gpt_oss_ ||
                      architecture.family == "olmo3") {
   if (s_.fsdp.ranks && s_.fsdp.flat)
@@ -46,8 +48,9 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       add_layer(run.layer);
     }
   t_.layer = -1;
-  final_norm_ = norm_weight(hidden_, "norm", s_.lora_rank ? Fsdp::kRoot : Fsdp::kLast);
-  if (gpt2_) final_shift_ = weight({hidden_}, "norm");
+  const std::int32_t unit_of_norm = finds_final_norm() ? Fsdp::kLast : Fsdp::kRoot;
+  final_norm_ = norm_weight(hidden_, "norm", unit_of_norm);
+  if (gpt2_) final_shift_ = weight({hidden_}, "norm", true, unit_of_norm);
   // Tied: lm_head.weight is embed_tokens.weight, one parameter that two modules of stage 3 gather.
   if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head", true, Fsdp::kLast);
   if (zero3_) {
@@ -73,17 +76,34 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
     buffer({}, s_.nf4 || s_.int8 ? computed_type() : of_model, "embed_tokens", "scale");
   }
   if (s_.frozen) return;  // the policy has the tokens
-  if (s_.preferences.trainer != PreferenceTrainer::kNone && s_.preferences.reference && !s_.lora_rank) {
-    reference_settings_ = std::make_unique<StepSettings>(s_);
-    reference_settings_->preferences = {};
-    reference_settings_->frozen = true;
-    reference_ = std::make_unique<Decoder>(tape, a_, *reference_settings_);
-  }
+  if (s_.preferences.trainer != PreferenceTrainer::kNone && s_.preferences.reference && !s_.lora_rank)
+    add_reference();
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
   if (reference_) reference_->ids_ = ids_;
   if (s_.trainer_loss)
     loss_weights_ =
         t_.new_storage({batch_, sequence_}, Element::kF32, Purpose::kBuffers, "", "weights of the tokens");
+}
+
+void Decoder::add_reference() {
+  reference_settings_ = std::make_unique<StepSettings>(s_);
+  StepSettings& r = *reference_settings_;
+  const std::optional<Element> type = r.preferences.reference_type;
+  const bool of_trl = r.preferences.trainer == PreferenceTrainer::kTrl;
+  r.preferences = {};
+  r.frozen = true;
+  if (r.fsdp.ranks) {
+    if (type) r.fsdp.shards = *type;
+    // prepare_fsdp() of TRL, which does not cut the model into units under FSDP2.
+    r.fsdp.one_unit = of_trl && !r.fsdp.flat;
+  } else if (type) {
+    r.weights = *type;
+  }
+  // prepare_deepspeed() of TRL: below stage 3 an engine without ZeRO.
+  if (r.zero.stage != 3) r.zero = {};
+  // Its calls of ZeRO would be taken for those of the first model.
+  if (t_.zero_script && r.zero.stage == 3) t_.zero_script->fail();
+  reference_ = std::make_unique<Decoder>(t_, a_, r);
 }
 
 std::size_t Decoder::rotary_tables() const {
@@ -120,7 +140,7 @@ void Decoder::add_buffers_of_unsloth() {
 
 Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::optional<std::int32_t> unit) {
   if (fsdp_) {
-    const bool trained = !base || s_.lora_rank == 0;
+    const bool trained = !s_.frozen && (!base || s_.lora_rank == 0);
     // Without mixed precision adapters are gathered in their own type, beside a base in another one.
     const Element type = base                   ? s_.weights
                          : s_.fsdp.flat         ? s_.fsdp.reduce
@@ -268,10 +288,13 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
     // Qwen3MoeSparseMoeBlock declares its experts before the router.
     const bool router_last = a_.family == "qwen3_moe";
     if (!router_last) add_router();
-    w.experts_up = own({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
-    if (l.experts.each.up_bias) w.experts_up_bias = own({n, 2 * width}, "mlp.experts.gate_up_proj");
-    w.experts_down = own({n, hidden_, width}, "mlp.experts.down_proj");
-    if (l.experts.each.down_bias) w.experts_down_bias = own({n, hidden_}, "mlp.experts.down_proj");
+    // One module has both matrices; only reports name them.
+    const char *up = zero3_ ? "mlp.experts" : "mlp.experts.gate_up_proj",
+               *down = zero3_ ? "mlp.experts" : "mlp.experts.down_proj";
+    w.experts_up = own({n, 2 * width, hidden_}, up);
+    if (l.experts.each.up_bias) w.experts_up_bias = own({n, 2 * width}, up);
+    w.experts_down = own({n, hidden_, width}, down);
+    if (l.experts.each.down_bias) w.experts_down_bias = own({n, hidden_}, down);
     if (router_last) add_router();
     // peft makes one of the adapters of gate and up, and wraps the parameters in the order of their names.
     if (const std::int64_t r = n * adapter_rank(kLoraDown)) {
@@ -300,12 +323,18 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
 
 void Decoder::add_layer(const model::Layer& l) {
   LayerWeights w;
+  // GPT2Block declares each norm before the module that reads it.
+  const auto add_gpt2_norm = [&](std::size_t i) {
+    w.norms.push_back(weight({hidden_}, kGpt2NormModules[i]));
+    w.norm_shifts.push_back(weight({hidden_}, kGpt2NormModules[i]));
+  };
+  if (gpt2_) add_gpt2_norm(0);
   add_attention(w, l.attention);
+  if (gpt2_) add_gpt2_norm(1);
   add_mlp(w, l);
-  for (std::uint32_t i = 0; i < l.norms; ++i) {
+  for (std::uint32_t i = 0; i < l.norms && !gpt2_; ++i) {
     const char* module = olmo_ ? kOlmoNormModules[i] : glm4_ ? kGlmNormModules[i] : kNormModules[i];
     w.norms.push_back(norm_weight(hidden_, module));
-    if (gpt2_) w.norm_shifts.push_back(weight({hidden_}, kNormModules[i]));
   }
   layers_.push_back(std::move(w));
 }

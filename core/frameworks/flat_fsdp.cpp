@@ -14,11 +14,6 @@ namespace trainhost::frameworks {
 FlatFsdp::FlatFsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers)
     : t_(tape), policy_(policy), units_(layers + 1), last_layer_(static_cast<std::int32_t>(layers) - 1) {
   for (std::size_t i = 0; i < units_.size(); ++i) units_[i].layer = static_cast<std::int32_t>(i) - 1;
-  // The hook of the flat parameter's AccumulateGrad.
-  t_.after_gradient = [this](const Tensor& flat) {
-    const auto found = unit_of_flat_.find(flat.get());
-    if (found != unit_of_flat_.end()) unit_after_backward(units_[found->second]);
-  };
 }
 
 ShardedUnits::Weight FlatFsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char*,
@@ -47,6 +42,12 @@ ShardedUnits::Weight FlatFsdp::parameter(std::int32_t index, const Shape& shape,
 
 std::vector<Tensor> FlatFsdp::start() {
   std::vector<Tensor> updated;
+  // The hook of the flat parameter's AccumulateGrad. A second model, which is frozen, has none.
+  if (std::ranges::any_of(units_, &Unit::trained))
+    t_.after_gradient = [this](const Tensor& flat) {
+      const auto found = unit_of_flat_.find(flat.get());
+      if (found != unit_of_flat_.end()) unit_after_backward(units_[found->second]);
+    };
   for (Unit& u : units_) {
     // Where parameters are padded, the flat tensor is too, so that the reduction needs no copy.
     if (policy_.original_parameters)
@@ -233,7 +234,11 @@ void FlatFsdp::after_forward(std::int32_t index, const Tensor& output) {
   if (policy_.reshard_after_forward && index != kRoot) free_weights(u);
   // Views of weights that stay are replaced by parts of the shard where no gradient can be computed with
   // them.
-  if (!t_.grad_enabled) u.shows_gathered = false;
+  if (!t_.grad_enabled) {
+    // _register_pre_backward_hooks() changes nothing then.
+    u.shows_gathered = false;
+    return;
+  }
   u.awaits_backward = output->needs_grad();
   if (!output->node) return;
   // For repeat_layers(): the hook that frees a frozen layer follows the one that gathers the layer before it,

@@ -20,7 +20,7 @@ void Fsdp::separate_experts(std::uint32_t ranks) {
 }
 
 Fsdp::Unit& Fsdp::unit(std::int32_t index) {
-  if (index == kRoot || (index < 0 && !policy_.separate_ends)) return units_.front();
+  if (index == kRoot || policy_.one_unit || (index < 0 && !policy_.separate_ends)) return units_.front();
   const auto behind_layers = static_cast<std::size_t>(layers_) + 2;
   if (index == kLast) return units_[behind_layers];
   if (index <= kExperts) return units_[behind_layers + 1 + static_cast<std::size_t>(kExperts - index)];
@@ -127,6 +127,7 @@ void Fsdp::free_weights(Unit& u) {
 }
 
 void Fsdp::before_forward(std::int32_t index) {
+  if (index != kRoot && policy_.one_unit) return;
   Unit& u = unit(index);
   gather(u);
   copy_out(u, true);
@@ -142,7 +143,7 @@ void Fsdp::gather_layer(std::int32_t layer) {
 }
 
 Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
-  if (index < kRoot && !policy_.separate_ends) return x;
+  if (policy_.one_unit || (index < kRoot && !policy_.separate_ends)) return x;
   // RegisterPostBackwardFunction: the node of the input runs after all nodes of the unit.
   return t_.apply_view({"input",
                         std::span(&x, 1),
@@ -157,6 +158,7 @@ Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
 
 void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
   if (index < kRoot && !policy_.separate_ends) return;
+  if (index != kRoot && policy_.one_unit) return;
   Unit& u = unit(index);
   // Recomputed, a unit inside of a layer is neither freed nor a use; it ends a forward pass of its own.
   if (t_.recomputes()) return last_gathered_.reset();
@@ -176,7 +178,7 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
 }
 
 bool Fsdp::stays_gathered(std::int32_t index) const {
-  return !policy_.reshard_after_forward || policy_.reduces_at_end || index == kRoot ||
+  return !policy_.reshard_after_forward || policy_.reduces_at_end || (index == kRoot && !policy_.one_unit) ||
          (index == kLast && !policy_.frees_last) || (index == layers_ - 1 && policy_.keeps_last_layer);
 }
 

@@ -38,6 +38,8 @@ struct FsdpPolicy {
   /// Gradients that are kept are cast and summed after the backward pass of their unit, as in torch of 2024;
   /// otherwise where each is computed.
   bool sums_by_unit = false;
+  /// fully_shard() of the model alone: all weights are one unit, which is freed where layers would be.
+  bool one_unit = false;
   /// CPUOffloadPolicy: shards, their gradients and the optimizer are in host memory.
   bool offloads = false;
   /// The last layer stays gathered after its forward pass.

@@ -123,13 +123,21 @@ Tensor selective_log_softmax(Tape& t, const Tensor& logits) {
 }  // namespace
 
 Tensor Decoder::logits_of_rows() {
+  return called_model([this] { return logits_of_model(); });
+}
+
+Tensor Decoder::logits_of_model() {
+  if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
   Tensor logits;
   {
-    const AutocastScope autocast(t_, s_.autocast);
+    const AutocastScope autocast(t_, under_autocast_);
     t_.module = "";
-    Tensor x = hidden_states();
+    Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
     t_.module = "lm_head";
-    logits = linear(t_, x, a_.tied ? embedding_ : head_);
+    if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
+    logits = module("lm_head", x,
+                    [this](const Tensor& in) { return linear(t_, in, a_.tied ? embedding_ : head_); });
+    if (fsdp_) fsdp_->after_forward(Fsdp::kLast, logits);
     x.reset();
     if (granite_) logits = div_number(t_, logits);
     if (a_.family == "gemma2") {
@@ -139,8 +147,10 @@ Tensor Decoder::logits_of_rows() {
     }
   }
   t_.module = "loss";
-  // convert_outputs_to_fp32() of accelerate: what a model returns in mixed precision.
-  return s_.autocast ? to(t_, logits, Element::kF32) : logits;
+  // convert_outputs_to_fp32() of accelerate: what a model returns in mixed precision, but not under FSDP2.
+  if (under_autocast_) logits = to(t_, logits, Element::kF32);
+  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, logits);
+  return s_.fsdp.casts_output ? to(t_, logits, s_.weights) : logits;
 }
 
 Tensor Decoder::reference_logits() {

@@ -115,11 +115,13 @@ struct UnslothFunctions {
 /// Whose loss a training by preferences has (DPO).
 enum class PreferenceTrainer : std::uint8_t { kNone, kTrl, kFactory };
 
-/// Training by preferences; transformers on one device or under DDP. `batch` counts chosen and rejected
-/// sequences.
+/// Training by preferences, with modules of transformers. `batch` counts chosen and rejected sequences.
 struct Preferences {
   PreferenceTrainer trainer = PreferenceTrainer::kNone;
   bool reference = true;  // computed in the step: by a second model, or with adapters by the base alone
+  /// Type in which the second model is loaded, where it is not that of the first; without ZeRO, which casts
+  /// both.
+  std::optional<Element> reference_type;
   bool operator==(const Preferences&) const = default;
 };
 

@@ -166,13 +166,17 @@ void Zero3::free_weight(Parameter& p) {
   gathered_elements_ -= static_cast<std::int64_t>(p.elements);
 }
 
-void Zero3::begin_micro_batch() {
-  if (script_) return script_->note(ZeroCall::kBeginMicroBatch);
+void Zero3::release_in_flight() {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].gather) {
       wait(i);
       free_weight(parameters_[i]);
     }
+}
+
+void Zero3::begin_forward() {
+  if (script_) return script_->note(ZeroCall::kBeginMicroBatch);
+  release_in_flight();
   if (order_ != Order::kKnown) order_ = order_ == Order::kUnknown ? Order::kRecorded : Order::kKnown;
   // The queue of the prefetch: each use of a parameter, in the recorded order.
   uses_.clear();
@@ -183,12 +187,24 @@ void Zero3::begin_micro_batch() {
   call_ = gathered_elements_ = 0;
 }
 
+/// trace_prologue(): where another module runs than the recorded order says, the order is forgotten.
+void Zero3::require_expected(std::size_t m) {
+  const auto now = static_cast<std::size_t>(call_);
+  if (order_ != Order::kKnown || (now < calls_.size() && calls_[now] == m)) return;
+  order_ = Order::kUnknown;
+  calls_.clear();
+  uses_.clear();
+  for (Parameter& p : parameters_) p.fetched_for = -1;
+  release_in_flight();
+}
+
 void Zero3::fetch(std::size_t m, bool forward) {
   if (script_) {
     note(forward ? ZeroCall::kFetch : ZeroCall::kBeforeBackwardOf, m);
     view(m);
     return;
   }
+  require_expected(m);
   // fetch_sub_module(): gathers what the module needs, waits for it, then gathers ahead.
   if (order_ == Order::kRecorded) calls_.push_back(m);
   gather(modules_[m]);

@@ -47,7 +47,8 @@ class Zero3 {
   /// Allocates the parts of the rank, when all parameters are known.
   void start();
 
-  void begin_micro_batch();
+  /// The model is called: reset_step() of the coordinator.
+  void begin_forward();
   /// boundary: the last micro-batch of a step.
   void before_backward(bool boundary);
   /// Calls a module. The backward pass of the module begins at its result and ends at its input, if
@@ -108,6 +109,8 @@ class Zero3 {
 
   void fetch(std::size_t module, bool forward);
   void prefetch(std::size_t module);
+  void require_expected(std::size_t module);
+  void release_in_flight();
   void gather(const Indices& parameters);
   void wait(std::size_t parameter);
   void release(std::size_t module, bool forward);

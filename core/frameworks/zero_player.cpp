@@ -210,7 +210,7 @@ class ZeroPlayer {
       case ZeroCall::kStart:
         return zero3_->start();
       case ZeroCall::kBeginMicroBatch:
-        return zero3_->begin_micro_batch();
+        return zero3_->begin_forward();
       case ZeroCall::kFetch:
         return zero3_->fetch(module(s), true);
       case ZeroCall::kRelease:

@@ -1036,3 +1036,48 @@ def draw_sharded_gemma(seed: int, number: int) -> Case:
     """Case `number` of a seed of Gemma 1 to 3 under FSDP1 and FSDP2 as accelerate prepares them, in full training and with
     adapters."""
     return draw_sharded(seed + 1, number, ("gemma", "gemma2", "gemma3"), SHARDED_WAYS[:4])
+
+
+def draw_sharded_gpt(seed: int, number: int) -> Case:
+    """Case `number` of a seed of GPT-2 and gpt-oss, sharded in each of the ways in turn. Half of the cases have few words, so that
+    a layer sets the peak."""
+    case = draw_sharded(seed + 4, number, ("gpt2", "gpt_oss"), SHARDED_WAYS)
+    few = {"vocab": 200 + 8 * number, "sequence": min(case.sequence, 200 + 10 * number)} if number // 2 % 2 else {}
+    return dataclasses.replace(case, **few)
+
+
+def draw_zero_experts(seed: int, number: int) -> Case:
+    """Case `number` of a seed of Mixtral and Qwen3-MoE under stages 1 to 3 of DeepSpeed, in full training and with adapters; stage
+    3 twice as often. Half of the cases have few words, so that experts set the peak. From 24 on with offload, mostly of stage 3."""
+    offload = lambda seed, n: draw_offload(seed, n - 22)
+    ways = (offload,) if number >= 24 else (draw_zero3, draw_zero3_lora, draw_zero, draw_zero3, draw_zero3_lora, draw_zero_lora)
+    case = draw_sharded(seed + 5, number, ("mixtral", "qwen3_moe"), ways)
+    few = {"vocab": 200 + 8 * number, "sequence": min(case.sequence, 100 + 10 * number)} if number // 2 % 2 else {}
+    return dataclasses.replace(case, **few)
+
+
+def draw_release_fsdp2(release: str, seed: int, number: int) -> Case:
+    """Case `number` of a seed for an older release of transformers under FSDP2 as accelerate prepares it; two of three have
+    adapters. Every second case has few words, so that a layer sets the peak. No checkpoint is reentrant: FSDP2 needs those that
+    are not."""
+    r = random.Random(f"release/fsdp2/{release}/{seed}/{number}")
+    families = RELEASE_FAMILIES[release]
+    family, turn = families[number % len(families)], number // len(families)
+    index = FSDP_FAMILIES.index(family if family in FSDP_FAMILIES else "llama")
+    case = (draw_accelerate if number % 3 == 0 else draw_accelerate_lora)(seed + 12, turn * len(FSDP_FAMILIES) + index)
+    wide = {"hidden": case.heads * case.head_dim} if family not in FSDP_FAMILIES else {}
+    few = {"vocab": between(r, 100, 300), "layers": r.choice([2, 3]), "batch": r.choice([2, 3]),
+           "sequence": between(r, 200, 500)} if number % 2 else {}
+    return dataclasses.replace(case, family=family, attention="sdpa", checkpoint=r.random() < 0.7, window=0, release=release,
+                               **wide, **few)
+
+
+def draw_sharded_dpo(seed: int, number: int) -> Case:
+    """Case `number` of a seed trained by preferences with sharded weights: under FSDP1 and FSDP2 as accelerate prepares them and
+    under stages 1 to 3 of DeepSpeed, in full training and with adapters. Every sixth has no reference in its step."""
+    r = random.Random(f"sharded/dpo/{seed}/{number}")
+    ways = tuple(way for way in SHARDED_WAYS if way is not draw_fsdp)
+    case = draw_sharded(seed + 6, number, DPO_FAMILIES, ways)
+    return dataclasses.replace(
+        case, lora_dropout=0.0, lora_targets="all" if case.lora else "", batch=r.choice([1, 1, 2]), vocab=between(r, 4000, 30000),
+        sequence=between(r, 48, 600), dpo={"trainer": ("trl", "factory")[(number + number // 6) % 2], "reference": number % 6 != 5})

@@ -19,18 +19,35 @@ def is_flat(c) -> bool:
     return bool(c.fsdp) and "flat" in c.fsdp
 
 
-def prepared(model, c):
-    """The model in units of flat parameters, by Accelerator.prepare_model()."""
+def plugin_of(c):
     import torch._dynamo.config  # accelerate sets one of its options
-    from accelerate import Accelerator
-    from accelerate.utils import DistributedType, DynamoBackend, FullyShardedDataParallelPlugin
+    from accelerate.utils import FullyShardedDataParallelPlugin
 
     mixed = c.fsdp["param"]
-    plugin = FullyShardedDataParallelPlugin(
+    return FullyShardedDataParallelPlugin(
         fsdp_version=1, sharding_strategy="FULL_SHARD" if c.fsdp["reshard"] else "SHARD_GRAD_OP",
         mixed_precision_policy=mixed or None, auto_wrap_policy="transformer_based_wrap", sync_module_states=False,
         backward_prefetch={"": "NO_PREFETCH", "pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}[c.fsdp["flat"]["backward"]],
         forward_prefetch=c.fsdp["flat"]["forward"], use_orig_params=c.fsdp["flat"]["orig"], cpu_ram_efficient_loading=False)
+
+
+def reference(model, c):
+    """A second model, by prepare_fsdp() of TRL."""
+    plugin = plugin_of(c)
+    plugin.set_auto_wrap_policy(model)
+    with replaced():
+        return FullyShardedDataParallel(
+            model, sharding_strategy=plugin.sharding_strategy, auto_wrap_policy=plugin.auto_wrap_policy,
+            mixed_precision=plugin.mixed_precision_policy, backward_prefetch=plugin.backward_prefetch,
+            forward_prefetch=plugin.forward_prefetch, use_orig_params=plugin.use_orig_params, device_id=torch.device("cpu")).eval()
+
+
+def prepared(model, c):
+    """The model in units of flat parameters, by Accelerator.prepare_model()."""
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedType, DynamoBackend
+
+    mixed, plugin = c.fsdp["param"], plugin_of(c)
     if c.lora:
         # update_fsdp_plugin_peft() of transformers: each matrix of an adapter is a unit of its own.
         from peft.utils.other import fsdp_auto_wrap_policy

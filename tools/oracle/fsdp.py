@@ -76,6 +76,13 @@ def shard_by_accelerate(model, c, mesh):
         fsdp_utils.fsdp2_prepare_model(accelerator, model)
 
 
+def shard_model_alone(model, c, mesh):
+    """prepare_fsdp() of TRL: the model is one unit."""
+    types = TYPES[c.fsdp["param"]], TYPES[c.fsdp["reduce"]], TYPES[c.fsdp["output"]]
+    policy = MixedPrecisionPolicy(param_dtype=types[0], reduce_dtype=types[1], output_dtype=types[2])
+    fully_shard(model, mesh=mesh["shards"], mp_policy=policy, reshard_after_forward=c.fsdp["reshard"])
+
+
 def sharded(model, c, mesh):
     """The model with its parameters replaced by their shards."""
     if flat.is_flat(c):

@@ -6,22 +6,41 @@ are written out, because they need data sets and a whole Trainer; what they read
 of the completion. accelerate converts what a model returns under autocast to f32.
 """
 import contextlib
+import dataclasses
 
 import torch
 import torch.nn.functional as F
+
+import flat
+import fsdp
+import zero
 
 BETA = 0.1
 
 
 def reference_of(c, build):
-    """The second model: none where adapters are switched off."""
-    import dataclasses
-
+    """The second model: none where adapters are switched off. LLaMA-Factory leaves it in the type of its checkpoint."""
     if not c.dpo["reference"] or c.lora:
         return None
-    model = build(dataclasses.replace(c, checkpoint=False))
+    mixed = c.precision == "autocast" or (c.fsdp and c.fsdp["param"])
+    narrow = {"precision": "bf16"} if mixed and c.dpo["trainer"] == "factory" else {}
+    model = build(dataclasses.replace(c, checkpoint=False, **narrow))
     for p in model.parameters():
         p.requires_grad = False
+    return model
+
+
+def prepared(model, c, mesh):
+    """The second model where weights are sharded: by prepare_fsdp() and prepare_deepspeed() of TRL, under FSDP2 in LLaMA-Factory by
+    accelerate."""
+    if c.zero:
+        return zero.reference_engine(c, model)
+    if flat.is_flat(c):
+        return flat.reference(model, c)
+    if c.fsdp and c.dpo["trainer"] == "trl":
+        fsdp.shard_model_alone(model, c, mesh)
+    elif c.fsdp:
+        fsdp.shard_by_accelerate(model, c, mesh)
     return model
 
 
@@ -42,7 +61,7 @@ def as_reference(model, reference):
     layers = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
     for layer in layers:
         layer.gradient_checkpointing = False
-    with model.disable_adapter():
+    with getattr(model, "module", model).disable_adapter():  # of DeepSpeed's engine, and of FSDP1
         yield model
     for layer in layers:
         layer.gradient_checkpointing = True

@@ -130,6 +130,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             model = fsdp.sharded(model, c, mesh)
             if not c.tune:  # there the loss is part of what is called
                 called = model
+        if reference is not None and c.fsdp:
+            reference = preferences.prepared(reference, c, mesh)
         if c.zero:
             zero.cast(c, model)
         optimizer = optimizer_of(c, model)
@@ -143,6 +145,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         if c.zero:
             with tracker:
                 called = zero.engine(c, model, optimizer)
+                if reference is not None:
+                    tracker.reference = reference = preferences.prepared(reference, c, mesh)
         notes = saved.Saved(model, detaches=bool(c.factory))
         optimizers = optimizer.each.values() if isinstance(optimizer, tune.InBackward) else [optimizer]
         tracker.track_external(*(m for m in (model, reference) if m is not None), *optimizers, *given)
@@ -162,8 +166,9 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     kept = sum(left.get(kind, 0) for kind in ("parameters", "buffers", "optimizer", "inputs"))
     if int8.is_int8(c):
         kept += int8.kept_between_steps(model)
-    # f32 weights of DeepSpeed are no parameters, and FSDP1 frees sharded gradients when the next step begins.
-    if kept != left["total"] and not c.zero and not flat.is_flat(c):
+    # f32 weights of DeepSpeed are no parameters, FSDP1 frees sharded gradients when the next step begins, and the last unit of a
+    # reference stays gathered.
+    if kept != left["total"] and not c.zero and not flat.is_flat(c) and reference is None:
         raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
     if c.zero and offload.of(c):

@@ -74,7 +74,19 @@ def cast(c, model):
 
 def engine(c, model, optimizer):
     """Replaces the weights of the model by views of flat tensors."""
-    deepspeed = importlib.import_module("deepspeed")
+    return importlib.import_module("deepspeed").initialize(model=model, config=settings(c), optimizer=optimizer)[0]
+
+
+def reference_engine(c, model):
+    """prepare_deepspeed() of TRL: an engine without an optimizer, and below stage 3 without ZeRO."""
+    config = settings(c)
+    if c.zero["stage"] != 3:
+        config["zero_optimization"]["stage"] = 0
+    return importlib.import_module("deepspeed").initialize(model=model, config=config)[0].eval()
+
+
+def settings(c):
+    """The configuration of DeepSpeed."""
     config = {
         "train_micro_batch_size_per_gpu": c.batch,
         "gradient_accumulation_steps": c.accumulate,
@@ -89,4 +101,4 @@ def engine(c, model, optimizer):
              "reuse": "stage3_max_reuse_distance"}
     config["zero_optimization"] |= {name: c.zero[key] for key, name in names.items() if key in c.zero}
     config["zero_optimization"] |= offload.settings(c)
-    return deepspeed.initialize(model=model, config=config, optimizer=optimizer)[0]
+    return config

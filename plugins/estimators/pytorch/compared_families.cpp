@@ -20,6 +20,8 @@ constexpr Family kFamilies[] = {
     {"gemma3", bits(kLiger, kAdapterKernels)},
     {"gemma3_text", bits(kLiger, kAdapterKernels, kByAccelerate, kDeepSpeed)},
     {"glm4", bits(kByAccelerate, kPackedByAccelerate, kDeepSpeedBf16)},
+    {"gpt2", bits(kSharded, kDeepSpeedBf16)},
+    {"gpt_oss", bits(kSharded, kDeepSpeedBf16)},
     {"granite", bits(kByAccelerate, kPackedByAccelerate, kDeepSpeedBf16, kTransformers445, kTransformers446,
                      kTransformers454)},
     {"llama", bits(kLiger, kAdapterKernels, kSharded, kDeepSpeed, kUnsloth, kTransformers445,

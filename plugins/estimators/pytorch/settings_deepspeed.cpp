@@ -24,7 +24,8 @@ void require_compared_family(const model::Architecture& a, const RunSpec& r,
   if (s.nf4 || s.int8)
     reject("quantized weights of the family '" + a.family + "' under DeepSpeed", kReason,
            "set lora.base to \"bf16\"");
-  if (r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice)
+  if ((r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice) &&
+      !was_compared(a.family, Comparison::kDeepSpeedOffload))
     reject("offload of the family '" + a.family + "' under DeepSpeed", kReason,
            "leave plan.offload_optimizer and plan.offload_weights out");
 }
@@ -119,6 +120,11 @@ void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options
   z.max_live = o.max_live;
   z.reuse_distance = o.reuse_distance;
   set_offload(r, o, z, notes);
+  if (z.stage == 3 && a.has_experts() && a.family != "gpt_oss" && !s.checkpoint)
+    notes.push_back(
+        "Grouped products of experts keep transposed views of the gathered weights, so that without "
+        "recomputation "
+        "the experts of all layers stay gathered until the backward pass (train.recompute = \"full\").");
   if (z.stage == 3) {
     notes.push_back("ZeRO 3 on " + std::to_string(z.ranks) + " ranks; reduce_bucket_size " +
                     format_count(z.bucket) + ", " + stage_3_note(z) +

@@ -30,10 +30,15 @@ void set_preferences(const model::Architecture& a, const RunSpec& r, const Optio
   const auto refuse = [](const std::string& of, const char* why) {
     reject("plan.method = \"dpo\" " + of, why);
   };
-  constexpr const char *kOneDevice = "its step was compared on one device and with DDP only",
-                       *kNotCompared = "its step was not compared with PyTorch";
-  if (o.framework != Framework::kPlain) refuse("under " + o.name, kOneDevice);
-  if (r.parallel.zero) refuse("with sharded weights", kOneDevice);
+  constexpr const char* kNotCompared = "its step was not compared with PyTorch";
+  const bool deepspeed = o.framework == Framework::kDeepSpeed;
+  if (o.framework != Framework::kPlain && !deepspeed) refuse("under " + o.name, kNotCompared);
+  if (r.parallel.zero)
+    refuse("with sharded weights", "its step was compared on one device and with DDP only");
+  if (r.parallel.zero && (s.nf4 || a.has_experts()))
+    refuse(std::string("with sharded weights ") + (s.nf4 ? "in 4 bits" : "of experts"), kNotCompared);
+  if (deepspeed && (r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice))
+    refuse("with offload", kNotCompared);
   if (s.trainer_loss) refuse("of format v1 of LLaMA-Factory", "it has another trainer");
   if (s.int8) refuse("over a base in 8 bits", kNotCompared);
   if (a.family == "gpt2" || a.family == "gpt_oss") refuse("in the family '" + a.family + "'", kNotCompared);
@@ -43,13 +48,26 @@ void set_preferences(const model::Architecture& a, const RunSpec& r, const Optio
   s.batch *= 2;
   s.preferences.trainer = o.name == "llama-factory" ? PreferenceTrainer::kFactory : PreferenceTrainer::kTrl;
   s.preferences.reference = o.reference;
+  // load_model() of LLaMA-Factory leaves a model that is not trained in the type of its checkpoint.
+  const bool second = o.reference && !s.lora_rank;
+  const bool narrow = second && s.preferences.trainer == PreferenceTrainer::kFactory && s.autocast;
+  if (narrow) s.preferences.reference_type = s.autocast_type;
   s.lora_dropout = s.dropout = 0;  // disable_dropout_in_model()
   notes.push_back("DPO: train.micro_batch counts pairs, so that each micro-batch has " +
                   std::to_string(s.batch) + " sequences, and the logits of all of them exist. " +
                   (!o.reference
                        ? "The reference is computed before the training (plan.reference_model = false)."
-                   : s.lora_rank ? "The reference is the model without its adapters."
-                                 : "The reference is a second model, in the type of the first."));
+                   : !second ? "The reference is the model without its adapters."
+                   : narrow  ? "The reference is a second model, in the type of its checkpoint."
+                             : "The reference is a second model, in the type of the first."));
+  if (second && r.parallel.zero)
+    notes.push_back(deepspeed
+                        ? (r.parallel.zero == 3 ? "The reference is sharded too, by an engine of its own."
+                                                : "Below stage 3 each rank has the whole reference.")
+                    : o.flat_parameters || s.preferences.trainer == PreferenceTrainer::kFactory
+                        ? "The reference is sharded too, in units of its own."
+                        : "TRL shards the reference as one unit (fully_shard() of the model alone): its "
+                          "forward pass gathers all weights, which exist twice while they are copied.");
   notes.push_back("Dropout is off, as both trainers switch it off. Not counted: masks of padded sequences.");
 }
 

@@ -131,6 +131,9 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.preferences.trainer =
         c.at("dpo").at("trainer") == "trl" ? PreferenceTrainer::kTrl : PreferenceTrainer::kFactory;
     s.preferences.reference = c.at("dpo").at("reference");
+    const bool mixed = s.autocast || (c.contains("fsdp") && c.at("fsdp").at("param") != "");
+    if (mixed && s.preferences.trainer == PreferenceTrainer::kFactory && c.at("lora") == 0)
+      s.preferences.reference_type = Element::kBF16;
   }
   if (c.contains("axolotl")) {
     s.autocast = true;

@@ -80,6 +80,7 @@ BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
                              "accelerate-lora",
                              "fsdp1",
                              "fsdp1-lora",
+                             "sharded-gpt",
                              "deepspeed",
                              "deepspeed3",
                              "deepspeed3-lora",

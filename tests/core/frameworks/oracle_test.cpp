@@ -191,6 +191,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_sharded_qwen3_moe_agrees_with_pytorch_in_ever
   BOOST_TEST(cases_of_family.at("qwen3_moe") == 12u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_sharded_gpt_2_and_gpt_oss_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("sharded-gpt");
+  BOOST_TEST(cases_of_family.size() == 2u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 18u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);

@@ -76,6 +76,23 @@ BOOST_AUTO_TEST_CASE(families_like_llama_are_sharded_where_their_step_was_compar
                 m);
 }
 
+BOOST_AUTO_TEST_CASE(gpt_2_and_gpt_oss_are_sharded) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3, r.seq_len = 512;
+  for (const char* name : {"gpt2", "gpt-oss-20b"}) {
+    const ModelSpec m = *model::find_planned_preset(name);
+    BOOST_TEST(has_note(estimate(r, {{"framework", "fsdp2"}}, m), "FSDP2: 8 ranks"));
+    BOOST_TEST(has_note(estimate(r, {{"framework", "transformers"}}, m), "FSDP2: 8 ranks"));
+    BOOST_TEST(
+        has_note(estimate(r, {{"framework", "transformers"}, {"fsdp_version", "1"}}, m), "FSDP1: 8 ranks"));
+    BOOST_TEST(has_note(estimate(r, {{"framework", "deepspeed"}}, m), "ZeRO 3 on 8 ranks"));
+    RunSpec offloaded = r;
+    offloaded.memory.optimizer_in = Tier::kPinned;
+    check_refused(offloaded, {{"framework", "deepspeed"}, {"offload_gradients", "cpu"}},
+                  "offload of the family", m);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_settings_of_an_fsdp2_run_allocate_what_pytorch_counts) {
   std::size_t cases = 0;
   for (const json& record : test::oracle_records("fsdp")) {
@@ -114,8 +131,8 @@ BOOST_AUTO_TEST_CASE(an_fsdp2_run_shards_its_states_and_is_refused_where_it_was_
   BOOST_TEST(weights < kShards + 2 * (kRoot + 2 * kLayer) * 1.001);
   r.parallel.zero = 2;
   BOOST_TEST(estimate_fsdp(r).total_bytes() > report.total_bytes());
-  check_refused(r, {{"framework", "fsdp2"}}, "FSDP2 of the family 'gpt2': its step was not compared",
-                *model::find_planned_preset("gpt2"));
+  check_refused(r, {{"framework", "fsdp2"}}, "FSDP2 of the family 'phi': its step was not compared",
+                *model::find_planned_preset("phi-2"));
   r.parallel.zero = 1;
   check_refused(r, {{"framework", "fsdp2"}}, "parallel.zero = 1 with FSDP2: fully_shard divides weights");
   r.parallel.zero = 3, r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
