@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -69,7 +70,50 @@ std::span<const std::string_view> known_families() {
 
 bool known_family(std::string_view family) { return find(family) != nullptr; }
 
+/// What no layer of an architecture has, for families that many people train or ask for.
+static std::string_view missing_part(std::string_view family) {
+  constexpr std::string_view kSideBySide =
+                                 "layers that compute attention and a state space model side by side",
+                             kNoDecoder = "an encoder", kRecurrent = "layers without attention",
+                             kIndexer = "attention to tokens that an indexer selects (DSA)",
+                             kShared = "weights that several layers share";
+  constexpr std::pair<std::string_view, std::string_view> kMissing[] = {
+      {"falcon_h1", kSideBySide},
+      {"hymba", kSideBySide},
+      {"mamba", kRecurrent},
+      {"mamba2", kRecurrent},
+      {"falcon_mamba", kRecurrent},
+      {"rwkv", kRecurrent},
+      {"rwkv7", kRecurrent},
+      {"xlstm", kRecurrent},
+      {"zamba", kShared},
+      {"zamba2", kShared},
+      {"deepseek_v32", kIndexer},
+      {"glm_moe_dsa", kIndexer},
+      {"deepseek_v4", kIndexer},
+      {"longcat_flash", "layers with two attentions and experts that compute nothing"},
+      {"gemma3n", "residual streams of several parts (AltUp, LAuReL)"},
+      {"gemma3n_text", "residual streams of several parts (AltUp, LAuReL)"},
+      {"bert", kNoDecoder},
+      {"roberta", kNoDecoder},
+      {"modernbert", kNoDecoder},
+      {"deberta_v2", kNoDecoder},
+      {"xlm_roberta", kNoDecoder},
+      {"t5", "an encoder beside the decoder"},
+      {"mt5", "an encoder beside the decoder"},
+      {"bart", "an encoder beside the decoder"},
+      {"whisper", "an encoder beside the decoder"}};
+  for (const auto& [name, what] : kMissing)
+    if (name == family) return what;
+  return "";
+}
+
 Error unknown_family(std::string_view family) {
+  if (const std::string_view what = missing_part(family); !what.empty())
+    return usage_error(
+        "the model family '" + std::string(family) + "' is not described: it has " + std::string(what),
+        "`trainhost plugins new NAME --kind=estimator` creates an estimator for it, see "
+        "sdk/README.md");
   const std::vector<std::string> known(known_families().begin(), known_families().end());
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;

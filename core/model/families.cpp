@@ -26,6 +26,7 @@ constexpr Family kFamilies[] = {
     {"glm", read_glm},
     {"glm4", read_glm4},
     {"glm4_moe", read_glm4_moe},
+    {"glm4_moe_lite", read_glm4_moe_lite},
     {"gpt2", read_gpt2},
     {"gpt_neox", read_gpt_neox},
     {"gpt_oss", read_gpt_oss},

@@ -148,6 +148,7 @@ Architecture read_deepseek(ConfigFields& f);
 Architecture read_deepseek_v2(ConfigFields& f);
 Architecture read_deepseek_v3(ConfigFields& f);
 Architecture read_glm4_moe(ConfigFields& f);
+Architecture read_glm4_moe_lite(ConfigFields& f);
 Architecture read_gpt_oss(ConfigFields& f);
 Architecture read_kimi_k25(ConfigFields& f);
 Architecture read_kimi_linear(ConfigFields& f);

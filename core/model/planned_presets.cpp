@@ -158,6 +158,11 @@ constexpr Row kRows[] = {
      "intermediate_size 10944, moe_intermediate_size 1408, n_routed_experts 128, n_shared_experts 1, num_experts_per_tok 8,"
      "first_k_dense_replace 1, attention_bias true, use_qk_norm false, num_nextn_predict_layers 1,"
      "max_position_embeddings 131072, tie_word_embeddings false"},
+    {"glm-4.7-flash", "glm4_moe_lite",
+     "vocab_size 154880, hidden_size 2048, num_hidden_layers 47, num_attention_heads 20, num_key_value_heads 20,"
+     "q_lora_rank 768, kv_lora_rank 512, qk_rope_head_dim 64, qk_nope_head_dim 192, v_head_dim 256, intermediate_size 10240,"
+     "moe_intermediate_size 1536, n_routed_experts 64, n_shared_experts 1, num_experts_per_tok 4, first_k_dense_replace 1,"
+     "num_nextn_predict_layers 1, attention_bias false, max_position_embeddings 202752, tie_word_embeddings false"},
     {"gpt-neox-20b", "gpt_neox",
      "vocab_size 50432, hidden_size 6144, num_hidden_layers 44, num_attention_heads 64, intermediate_size 24576,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
@@ -275,6 +280,11 @@ constexpr Row kRows[] = {
     {"minitron-8b", "nemotron",
      "vocab_size 256000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 48, num_key_value_heads 8, head_dim 128,"
      "intermediate_size 16384, attention_bias false, mlp_bias false, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"mistral-small-4-119b", "mistral4",
+     "vocab_size 131072, hidden_size 4096, num_hidden_layers 36, num_attention_heads 32, num_key_value_heads 32,"
+     "q_lora_rank 1024, kv_lora_rank 256, qk_rope_head_dim 64, qk_nope_head_dim 64, v_head_dim 128, intermediate_size 12288,"
+     "moe_intermediate_size 2048, n_routed_experts 128, n_shared_experts 1, num_experts_per_tok 4, first_k_dense_replace 0,"
+     "attention_bias false, max_position_embeddings 1048576, tie_word_embeddings false"},
     // Every layer has experts; intermediate_size is the width of each.
     {"mixtral-8x22b-v0.1", "mixtral",
      "vocab_size 32000, hidden_size 6144, num_hidden_layers 56, num_attention_heads 48, num_key_value_heads 8,"

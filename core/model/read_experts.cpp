@@ -166,6 +166,27 @@ Architecture read_deepseek_v3(ConfigFields& f) {
   return a;
 }
 
+/// GLM-4.7-Flash: latent attention and the experts of DeepSeek V3; the router's bias is a buffer.
+Architecture read_glm4_moe_lite(ConfigFields& f) {
+  Architecture a = read_dimensions(f, false, 202752);
+  Layer l{.attention = read_latent_attention(f)};
+  if (!f.present("q_lora_rank")) l.attention.q_lora_rank = 768;
+  const std::uint32_t width = f.size({"moe_intermediate_size"}), layers = read_layer_count(f);
+  Experts experts =
+      read_routed_experts(f, {"n_routed_experts", "num_local_experts"}, {"num_experts_per_tok"}, width);
+  const std::uint64_t shared = std::uint64_t{f.number({"n_shared_experts"}, 1)} * width;
+  if (shared > INT32_MAX) f.fail("n_shared_experts", "* moe_intermediate_size is too large");
+  experts.shared.width = static_cast<std::uint32_t>(shared);
+  const std::uint32_t first = f.number({"first_k_dense_replace"}, 1);
+  const std::vector<std::string> mlps =
+      read_layer_types(f, "mlp_layer_types", layers, {"dense", "sparse"},
+                       [&](std::uint32_t i) { return i < first ? "dense" : "sparse"; });
+  append_mixed(a, l, {.width = f.size({"intermediate_size"})}, experts, std::vector<std::uint32_t>(layers, 0),
+               [&](std::uint32_t i) { return mlps[i] == "sparse"; });
+  note_prediction_modules(f, a);
+  return a;
+}
+
 /// Mistral 4: the layers of DeepSeek V3, with another rank of the queries and without a bias of the router.
 Architecture read_mistral4(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 1048576);

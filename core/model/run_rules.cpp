@@ -3,8 +3,10 @@
 #include "core/model/run_rules.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/base/types.hpp"
+#include "core/model/architecture.hpp"
 #include "core/model/trainable.hpp"
 
 namespace trainhost {
@@ -120,9 +122,42 @@ std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
   return "use " + n(below) + (above ? " or " + n(above) : "");
 }
 
+std::uint64_t experts_of(const model::Architecture& a) {
+  std::uint64_t all = 0;
+  for (const model::LayerRun& run : a.layers) all = std::gcd(all, run.layer.experts.count);
+  return all;
+}
+
+std::uint64_t expert_groups(const Parallelism& p) {
+  const std::uint64_t ranks = std::uint64_t{p.data} * p.context;
+  return p.expert_tensor != 0 ? ranks * p.tensor / p.expert_tensor : ranks;
+}
+
+namespace {
+
+/// What allows parallel.expert, which does not divide expert_groups(), beside another value of it; "" if the
+/// number of experts does not.
+std::string more_ranks_for_experts(const Parallelism& p, std::uint64_t experts) {
+  if (experts % p.expert) return "";
+  const std::uint64_t each = expert_groups({.data = 1,
+                                            .tensor = p.tensor,
+                                            .context = p.context,
+                                            .expert_tensor = p.expert_tensor}),
+                      least = p.expert / std::gcd(std::uint64_t{p.expert}, each);
+  std::string out = "or set parallel.data to a multiple of " + n(least);
+  if (p.expert_tensor == 0 && p.tensor > 1 && expert_groups(p) * p.tensor % p.expert == 0)
+    out +=
+        "; or --set plan.expert_tensor=1 with --for=megatron or torchtitan, where experts then divide the " +
+        n(p.tensor) + " tensor ranks too";
+  return out;
+}
+
+}  // namespace
+
 // `decided` is true if none of the keys is open. A rule applies only when all its keys have values; otherwise
 // the search would lose settings that are valid with another value.
-std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::string>& open) {
+std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::string>& open,
+                                     std::uint64_t experts) {
   std::vector<Conflict> out;
   const MemoryPolicy& memory = r.memory;
   const auto decided = [&](const auto*... keys) { return (!open.count(keys) && ...); };
@@ -138,7 +173,7 @@ std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::strin
   const bool known = decided("parallel.data", "parallel.context") && (own == 0 || decided("parallel.tensor"));
   const std::uint64_t sharing =
       std::uint64_t{r.parallel.data} * r.parallel.context * (own != 0 ? r.parallel.tensor : 1);
-  const std::uint64_t groups = own != 0 ? sharing / own : sharing;
+  const std::uint64_t groups = expert_groups(r.parallel);
   if (known && own != 0 && sharing % own)
     out.push_back({"plan.expert_tensor",
                    "plan.expert_tensor = " + n(own) + " does not divide " + n(sharing) +
@@ -149,8 +184,8 @@ std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::strin
                    "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(groups) +
                        (own != 0 ? " data x context x tensor ranks / plan.expert_tensor; "
                                  : " data x context ranks; ") +
-                       nearest_divisors(r.parallel.expert, groups),
-                   groups < r.parallel.expert ? "or give more ranks: --devices=N, or parallel.data" : ""});
+                       nearest_divisors(r.parallel.expert, std::gcd(groups, experts)),
+                   more_ranks_for_experts(r.parallel, experts)});
   // Every context rank has an equal part of each sequence (docs/memory-model.md).
   if (r.seq_len % r.parallel.context && decided("parallel.context"))
     out.push_back({"parallel.context",
@@ -168,11 +203,6 @@ std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::strin
   add_kind_conflicts(r, decided("parallel.sequence", "parallel.tensor"), out);
   add_type_conflicts(r, out);
   return out;
-}
-
-std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open) {
-  std::vector<Conflict> all = find_conflicts(r, open);
-  return all.empty() ? std::nullopt : std::optional(std::move(all.front()));
 }
 
 }  // namespace trainhost

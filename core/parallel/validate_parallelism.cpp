@@ -1,6 +1,8 @@
 // Checks that an architecture allows the parallelism of a run. Conflicts between settings alone:
 // core/model/run_rules.hpp. Every error has the run-file key, its value and the nearest valid values. Order:
 // zeros first, since later rules divide by these numbers, then sizes, then the model against the ranks.
+#include <numeric>
+
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/model/run_rules.hpp"
@@ -79,7 +81,11 @@ void experts(const model::Architecture& a, const RunSpec& r) {
   bool any = false;
   for (const model::LayerRun& run : a.layers) {
     any = any || run.layer.experts.count;
-    divides("parallel.expert", ep, run.layer.experts.count, "experts");
+    const std::uint64_t count = run.layer.experts.count;
+    // The nearest value that the ranks allow too.
+    if (count % ep)
+      throw usage_error("parallel.expert = " + n(ep) + " does not divide " + n(count) + " experts; " +
+                        nearest_divisors(ep, std::gcd(experts_of(a), expert_groups(r.parallel))));
   }
   if (!any)
     throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) +
@@ -141,8 +147,8 @@ void validate(const model::Architecture& a, const RunSpec& r) {
   experts(a, r);
   pipeline(a, r);
   // No key is open: all settings have values here.
-  if (const std::optional<Conflict> conflict = find_conflict(r))
-    throw usage_error(conflict->sentence, conflict->hint);
+  if (const std::vector<Conflict> conflicts = find_conflicts(r, {}, experts_of(a)); !conflicts.empty())
+    throw usage_error(conflicts.front().sentence, conflicts.front().hint);
   // A planner can set the mode without a rank.
   if (adapts(r) && r.lora_rank == 0)
     throw usage_error("lora.rank = 0: expected at least 1; 8 to 64 are usual");

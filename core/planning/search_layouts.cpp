@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <tuple>
 
@@ -301,6 +302,10 @@ void reject_impossible_keys(const model::Architecture& a, const RunSpec& r,
     if (fixed.count(row.key) && row.whole % row.value)
       throw usage_error(fmt::format("{} = {} does not divide {} {}; {}", row.key, row.value,
                                     format_count(row.whole), row.of, nearest_divisors(row.value, row.whole)));
+  if (fixed.count("parallel.expert") && experts_of(a) % r.parallel.expert == 0 && devices % r.parallel.expert)
+    throw usage_error(fmt::format("parallel.expert = {} does not divide {} devices; {}", r.parallel.expert,
+                                  format_count(devices),
+                                  nearest_divisors(r.parallel.expert, std::gcd(devices, experts_of(a)))));
   const std::uint64_t layers = a.layer_count(), chunks = r.parallel.virtual_stages;
   if (fixed.count("parallel.interleave") && layers % chunks)
     throw usage_error(fmt::format(
@@ -313,7 +318,12 @@ void reject_impossible_keys(const model::Architecture& a, const RunSpec& r,
   if (fixed.count("parallel.tensor")) alone.parallel.tensor = r.parallel.tensor;
   if (fixed.count("parallel.pipeline")) alone.parallel.pipeline = r.parallel.pipeline;
   if (fixed.count("parallel.context")) alone.parallel.context = r.parallel.context;
-  if (fixed.count("parallel.expert")) alone.parallel.expert = alone.parallel.data = r.parallel.expert;
+  if (fixed.count("parallel.expert")) {
+    alone.parallel.expert = alone.parallel.data = r.parallel.expert;
+    // For the nearest values that the devices allow too.
+    const std::uint64_t experts = experts_of(a);
+    if (experts % r.parallel.expert) alone.parallel.data = static_cast<std::uint32_t>(devices);
+  }
   parallel::validate(a, alone);
 }
 

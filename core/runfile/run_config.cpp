@@ -1,6 +1,7 @@
-// Converts Settings to RunConfig, one function per table. [model]: model_settings.cpp; tables that only planners
-// read: planned_settings.cpp. The values were checked before; this file only looks up files and devices. Every key
-// was checked against its schema row, so .value() and indices into lists of fixed length cannot fail here.
+// Converts Settings to RunConfig, one function per table. [model]: model_settings.cpp; tables that only
+// planners read: planned_settings.cpp. The values were checked before; this file only looks up files and
+// devices. Every key was checked against its schema row, so .value() and indices into lists of fixed length
+// cannot fail here.
 #include "core/runfile/run_config.hpp"
 
 #include <fmt/format.h>
@@ -320,8 +321,10 @@ RunConfig resolve_settings(Settings s, const fs::path& file, const fs::path& bas
   s.rule([&] { set_plugins(s, base, c); });
   s.rule([&] { set_framework(s, c); });
   c.safe = s.flag("plan.safe");
+  const bool known = model && c.run.parallel.expert > 1 && model::known_family(c.model.family);
+  const std::uint64_t experts = known ? experts_of(model::from_model(c.model)) : 0;
   if (complete)
-    for (const Conflict& conflict : find_conflicts(c.run, open))
+    for (const Conflict& conflict : find_conflicts(c.run, open, experts))
       s.rule([&] { throw usage_error(conflict.sentence, conflict.hint, s.where(conflict.key)); });
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   for (const RunConfig::Assumed& a : c.assumed) c.given.erase(a.key);

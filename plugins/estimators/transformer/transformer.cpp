@@ -27,7 +27,7 @@ version = "0.1.0"
 kind = "estimator"
 summary = "closed form for any known decoder under any parallelism"
 families = ["baichuan", "cohere", "cohere2", "deepseek", "deepseek_v2", "deepseek_v3", "ernie4_5", "ernie4_5_moe",
-  "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "glm", "glm4", "glm4_moe", "gpt2",
+  "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt2",
   "gpt_neox", "gpt_oss", "granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "hunyuan_v1_dense",
   "hunyuan_v1_moe", "internlm2", "kimi_k2", "kimi_k25", "kimi_linear", "lfm2", "lfm2_moe", "lfm2_vl", "llama", "llama4", "llama4_text", "minimax_m2", "ministral",
   "ministral3", "mistral", "mistral3", "mistral4", "mixtral", "mpt", "nemotron", "nemotron_h", "olmo", "olmo2",

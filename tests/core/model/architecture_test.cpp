@@ -369,8 +369,12 @@ BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
 BOOST_AUTO_TEST_CASE(an_unknown_family_error_names_the_nearest_family_and_how_to_add_it) {
   BOOST_TEST(rejected(R"({"model_type": "gemma5"})") ==
              "the model family 'gemma5' is unknown; did you mean 'gemma'?");
+  BOOST_TEST(
+      rejected(R"({"model_type": "falcon_h1"})") ==
+      "the model family 'falcon_h1' is not described: it has layers that compute attention and a state "
+      "space model side by side");
   const Error e = unknown_family("mamba");
-  BOOST_TEST(std::string(e.what()).find("'mamba' is unknown") != std::string::npos);
+  BOOST_TEST(std::string(e.what()).find("'mamba' is not described") != std::string::npos);
   BOOST_TEST(e.hint().find("trainhost plugins new NAME --kind=estimator") != std::string::npos);
   BOOST_TEST(e.hint().find("sdk/README.md") != std::string::npos);
 }

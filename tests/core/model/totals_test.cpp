@@ -20,9 +20,9 @@ namespace {
 // Published totals, or recomputed ones where no exact total is published (baichuan2, falcon, mpt).
 // DeepSeek-V3: with its 14,848 router correction biases, without the multi-token prediction module.
 // DeepSeek-V2 and V2-Lite: computed from their published configs term by term below; their model cards have
-// 236B and 15.7B. cohere, cohere2, glm, glm4, glm4_moe, gpt_oss, olmo3, seed_oss and smollm3: the trained
-// weights that transformers 5.24 creates from the same config, without the correction bias of routers, which
-// is a buffer there. The same of the families of tests/interop/model_families.py, whose command is
+// 236B and 15.7B. cohere, cohere2, glm, glm4, glm4_moe, glm4_moe_lite, gpt_oss, mistral4, olmo3, seed_oss and
+// smollm3: the trained weights that transformers 5.24 creates from the same config, without the correction bias
+// of routers, which is a buffer there. The same of the families of tests/interop/model_families.py, whose command is
 // `model_families.py BUILD --presets`; Kimi K2 with its correction biases, as in the files of its weights.
 // Published are 25.2 and 30.7 billion of Gemma 4 26B-A4B and 31B, 31.6 of Nemotron 3 Nano, 8.89 of Nemotron
 // Nano 9B v2 and 41.9 of Phi-3.5-MoE; the files of Kimi K2 have 1,026,470,731,056 elements with 62,498,608
@@ -67,6 +67,7 @@ constexpr Published kPublished[] = {
     {"glm-4-9b-0414", "", 9'400'279'040},
     {"glm-4.5", "", 352'797'814'784},
     {"glm-4.5-air", "", 106'852'245'504},
+    {"glm-4.7-flash", "", 29'943'390'976},
     {"gpt-neox-20b", "gpt-neox-20b.json", 20'554'567'680},
     {"gpt-oss-120b", "", 116'829'156'672},
     {"gpt-oss-20b", "", 20'914'757'184},
@@ -100,6 +101,7 @@ constexpr Published kPublished[] = {
     {"ministral-3-8b", "", 8'489'553'920},
     {"minitron-4b", "", 4'190'509'056},
     {"minitron-8b", "", 8'271'699'968},
+    {"mistral-small-4-119b", "", 118'972'826'624},
     {"mixtral-8x22b-v0.1", "", 140'620'634'112},
     {"mixtral-8x7b-v0.1", "Mixtral-8x7B-v0.1.json", 46'702'792'704},
     {"mpt-7b", "mpt-7b.json", 6'649'286'656},

@@ -340,14 +340,20 @@ BOOST_AUTO_TEST_CASE(errors_name_the_key_and_valid_values) {
   rejected(a, r, "parallel.interleave = 2 needs parallel.pipeline > 1; it is 1");
   r = {}, r.parallel.expert = 2;
   rejected(a, r, "parallel.expert = 2, but this model has no experts; use 1");
-  r.parallel.expert = 5, r.parallel.data = 5;
+  // The nearest values that the experts and the ranks allow.
+  r.parallel.expert = 5, r.parallel.data = 40;
   rejected(moe, r, "parallel.expert = 5 does not divide 16 experts; use 4 or 8");
   r.parallel.expert = 4, r.parallel.data = 6;
-  rejected(moe, r, "parallel.expert = 4 does not divide 6 data x context ranks; use 3 or 6");
+  rejected(moe, r, "parallel.expert = 4 does not divide 6 data x context ranks; use 2");
+  r.parallel.tensor = 2, r.parallel.data = 2;
+  BOOST_CHECK_EXCEPTION(validate(moe, r), Error, [](const Error& e) {
+    return e.hint().starts_with("or set parallel.data to a multiple of 4; or --set plan.expert_tensor=1");
+  });
+  r.parallel.data = 6;
   r.parallel.tensor = 2, r.parallel.expert_tensor = 1, r.parallel.expert = 8;
   rejected(moe, r,
-           "parallel.expert = 8 does not divide 12 data x context x tensor ranks / plan.expert_tensor; use 6 "
-           "or 12");
+           "parallel.expert = 8 does not divide 12 data x context x tensor ranks / plan.expert_tensor; use "
+           "4");
   r.parallel.expert = 4;
   validate(moe, r);
   r.parallel.expert_tensor = 5;

@@ -338,7 +338,7 @@ const std::vector<Mistake>& mistakes() {
       {"unknown model family among files",
        {"plan", "--from", "mamba.json", "--set", "data.seq_len=64", "--set", "train.micro_batch=1"},
        2,
-       {"mamba.json:1:16: the model family 'mamba' is unknown"}},
+       {"mamba.json:1:16: the model family 'mamba' is not described: it has layers without attention"}},
       {"training a family that has no step program", train_with({"model.config=mamba.json"}), 2, {"mamba"}},
       {"precision that the backend does not compute in",
        train_with({"train.backend=cpu", "train.precision=tf32"}),
