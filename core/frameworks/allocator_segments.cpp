@@ -54,21 +54,36 @@ std::uint32_t Segments::reserve(std::uint8_t pool, std::uint64_t size) {
 void Segments::add_free(std::uint32_t i) {
   assert(!blocks_[i].used && blocks_[i].mapped);
   blocks_[i].since = time;
-  free_[blocks_[i].pool].insert(key(i));
+  free_[blocks_[i].pool].insert(i);
 }
 
+/// A neighbour that is free grows by the block, and keeps its index.
 void Segments::make_free(std::uint32_t i) {
   Block& b = blocks_[i];
   b.used = false;
-  b.since = time;
-  FreeBlocks& free = free_[b.pool];
   const bool before = joins(b.previous), after = joins(b.next);
-  if (!before && !after) return free.insert(key(i));
-  const FreeBlocks::Key old = key(before ? b.previous : b.next);
-  if (before && after) free.erase(key(b.next));
-  if (before) join(i, true);
-  if (after) join(i, false);
-  free.replace(old, key(i));
+  if (!before && !after) return add_free(i);
+  FreeBlocks& free = free_[b.pool];
+  const std::uint32_t kept = before ? b.previous : b.next;
+  std::uint64_t address = b.address, size = b.size + blocks_[kept].size;
+  if (before) {
+    address = blocks_[kept].address;
+    std::uint32_t next = b.next;
+    if (after) {
+      size += blocks_[next].size;
+      free.erase(next);
+      spare_.push_back(next);
+      next = blocks_[next].next;
+    }
+    blocks_[kept].next = next;
+    if (next != kNone) blocks_[next].previous = kept;
+  } else {
+    blocks_[kept].previous = b.previous;
+    if (b.previous != kNone) blocks_[b.previous].next = kept;
+  }
+  spare_.push_back(i);
+  blocks_[kept].since = time;
+  free.change(kept, address, size);
 }
 
 /// Returns the part behind the first `size` bytes as a block of its own, which is in no list.
@@ -88,11 +103,18 @@ std::uint32_t Segments::cut(std::uint32_t i, std::uint64_t size) {
 
 void Segments::split(std::uint32_t i, std::uint64_t size) { add_free(cut(i, size)); }
 
-void Segments::take_front(std::uint32_t i, std::uint64_t size) {
-  const FreeBlocks::Key old = key(i);
-  const std::uint32_t rest = cut(i, size);
-  blocks_[rest].since = time;
-  free_[blocks_[i].pool].replace(old, key(rest));
+std::uint32_t Segments::take_front(std::uint32_t i, std::uint64_t size) {
+  Block front = blocks_[i];
+  front.size = size;
+  front.next = i;
+  front.listed = false;
+  const std::uint32_t f = add(front);
+  Block& rest = blocks_[i];
+  if (rest.previous != kNone) blocks_[rest.previous].next = f;
+  rest.previous = f;
+  rest.since = time;
+  free_[rest.pool].change(i, rest.address + size, rest.size - size);
+  return f;
 }
 
 /// Joins the block with its neighbour, whose index becomes unused. Changes no list.
@@ -187,11 +209,11 @@ void Segments::release_segment(std::uint32_t i) {
 
 void Segments::release_all() {
   for (FreeBlocks& free : free_)
-    for (const FreeBlocks::Key& k : free.all()) {  // a copy: unmapping changes the lists
+    for (const std::uint32_t i : free.all()) {  // a copy: unmapping changes the lists
       if (expandable_)
-        unmap_pages(k.block);
-      else if (whole_segment(k.block))
-        release_segment(k.block);
+        unmap_pages(i);
+      else if (whole_segment(i))
+        release_segment(i);
     }
 }
 

@@ -24,17 +24,6 @@ constexpr std::uint8_t pool_of(Stream stream, bool small) {
   return static_cast<std::uint8_t>(2 * static_cast<unsigned>(stream) + (small ? 1 : 0));
 }
 
-/// A part of a segment: in use, free, or, in a segment that can grow, addresses without memory (not mapped).
-/// The blocks of a segment are a list in the order of their addresses. No two neighbours are both free and
-/// mapped alike.
-struct Block {
-  std::uint64_t address = 0, size = 0;
-  std::uint32_t previous = UINT32_MAX, next = UINT32_MAX;  // in the segment; Segments::kNone at its ends
-  std::uint32_t since = 0;                                 // Segments::time when it became free
-  bool used = false, mapped = true;
-  std::uint8_t pool = 0;
-};
-
 /// Blocks are named by their index, which is reused after a block has been merged or released.
 class Segments {
  public:
@@ -42,7 +31,12 @@ class Segments {
 
   /// expandable: a segment is an address range that grows, instead of one allocation of the device.
   /// capacity: bytes that the device has.
-  Segments(bool expandable, std::uint64_t capacity) : expandable_(expandable), capacity_(capacity) {}
+  Segments(bool expandable, std::uint64_t capacity) : expandable_(expandable), capacity_(capacity) {
+    free_.reserve(kPools);
+    for (std::uint8_t pool = 0; pool < kPools; ++pool) free_.emplace_back(blocks_, pool);
+  }
+  Segments(const Segments&) = delete;  // lists of free blocks refer to blocks_
+  Segments& operator=(const Segments&) = delete;
 
   Block& operator[](std::uint32_t i) { return blocks_[i]; }
   const Block& operator[](std::uint32_t i) const { return blocks_[i]; }
@@ -54,15 +48,16 @@ class Segments {
   std::uint32_t reserve(std::uint8_t pool, std::uint64_t size);
   /// Cuts the block, which is in no list, to `size` bytes; the rest becomes a free block behind it.
   void split(std::uint32_t i, std::uint64_t size);
-  /// The same of a free block, which leaves the list.
-  void take_front(std::uint32_t i, std::uint64_t size);
+  /// Makes the first `size` bytes of a free block a block of their own, which is in no list. The rest stays
+  /// in the list.
+  std::uint32_t take_front(std::uint32_t i, std::uint64_t size);
   /// A block that is no longer in use: merges it with its free neighbours.
   void make_free(std::uint32_t i);
   /// Removes a block from the list of free blocks, to be used or released.
-  void take(std::uint32_t i) { free_[blocks_[i].pool].erase(key(i)); }
+  void take(std::uint32_t i) { free_[blocks_[i].pool].erase(i); }
 
   /// The free block of the pool that follows in the order of sizes and addresses; kNone behind the last.
-  std::uint32_t next_free(std::uint32_t i) const { return free_[blocks_[i].pool].after(key(i)); }
+  std::uint32_t next_free(std::uint32_t i) const { return free_[blocks_[i].pool].after(i); }
 
   /// Whether the block is a segment of its own, so that it can go back to the device.
   bool whole_segment(std::uint32_t i) const {
@@ -91,7 +86,6 @@ class Segments {
   static constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 60;
   static_assert(kPools + 1 < 16, "the addresses of all pools fit into 64 bits");
 
-  FreeBlocks::Key key(std::uint32_t i) const { return {blocks_[i].size, blocks_[i].address, i}; }
   std::uint32_t add(const Block& b);
   std::uint32_t add_segment(std::uint8_t pool, std::uint64_t bytes, bool mapped);
   void add_free(std::uint32_t i);
@@ -109,8 +103,8 @@ class Segments {
   std::uint64_t capacity_, reserved_ = 0, largest_reserved_ = 0;
   std::uint64_t next_address_ = kAddressSpace;  // segments are never placed where an earlier one was
   std::vector<Block> blocks_;
-  std::vector<std::uint32_t> spare_;  // unused indices of blocks_
-  std::array<FreeBlocks, kPools> free_;
+  std::vector<std::uint32_t> spare_;                         // unused indices of blocks_
+  std::vector<FreeBlocks> free_;                             // of each pool
   std::array<std::vector<std::uint32_t>, kPools> unmapped_;  // of segments that can grow, by address
 };
 

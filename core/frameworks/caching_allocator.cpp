@@ -32,7 +32,7 @@ class Allocator {
       if (block == Segments::kNone) return block;
       if (splits(segments_[block], size)) segments_.split(block, size);
     } else if (splits(segments_[block], size)) {
-      segments_.take_front(block, size);
+      block = segments_.take_front(block, size);
     } else {
       segments_.take(block);
     }
@@ -132,11 +132,11 @@ class Allocator {
       return true;
     }
     std::uint64_t released = 0;
-    std::vector<FreeBlocks::Key> blocks = free.all();
-    for (; released < wanted && !blocks.empty() && blocks.back().size >= config_.max_split_size;
+    std::vector<std::uint32_t> blocks = free.all();
+    for (; released < wanted && !blocks.empty() && segments_[blocks.back()].size >= config_.max_split_size;
          blocks.pop_back()) {
-      released += blocks.back().size;
-      segments_.release_segment(blocks.back().block);
+      released += segments_[blocks.back()].size;
+      segments_.release_segment(blocks.back());
     }
     return released >= wanted;
   }
@@ -144,8 +144,8 @@ class Allocator {
   std::vector<std::uint32_t> free_large_segments() const {
     std::vector<std::uint32_t> found;
     for (std::uint8_t pool = 0; pool < kPools; pool += 2)  // pool_of(): large ones are even
-      for (const FreeBlocks::Key& k : segments_.free_blocks(pool).all())
-        if (segments_.whole_segment(k.block)) found.push_back(k.block);
+      for (const std::uint32_t i : segments_.free_blocks(pool).all())
+        if (segments_.whole_segment(i)) found.push_back(i);
     return found;
   }
 

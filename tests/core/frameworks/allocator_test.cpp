@@ -1,8 +1,11 @@
 // The replay of PyTorch's caching allocator against sequences computed by hand from its rules.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <random>
 #include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/frameworks/caching_allocator.hpp"
@@ -112,38 +115,158 @@ BOOST_AUTO_TEST_CASE(expandable_segments_grow_in_pages) {
   BOOST_TEST(replay({mib(20) - 512, 512}, config).allocated == 20 * kMiB);
 }
 
-BOOST_AUTO_TEST_CASE(free_blocks_of_thousands_of_sizes_are_found_in_the_order_of_size_and_address) {
+// sizes: the most that differ. With few, the lists are long, and places in them are found from marks.
+static void check_order_of_free_blocks(std::uint32_t sizes, std::size_t most) {
   std::mt19937 random(1);
   const auto below = [&](std::uint32_t n) { return random() % n; };
-  FreeBlocks free;
+  constexpr std::uint32_t kRounds = 40'000;
+  std::vector<Block> blocks(kRounds);
+  FreeBlocks free(blocks, 0);
   std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>> expected;
-  std::vector<FreeBlocks::Key> blocks;
-  for (std::uint32_t i = 0; i < 40'000; ++i) {
-    if (blocks.size() < 50 || (blocks.size() < 900 && below(2))) {
-      const FreeBlocks::Key k{512 * (1 + std::uint64_t{below(20'000)}), (std::uint64_t{i} + 1) << 40, i};
-      free.insert(k);
-      blocks.push_back(k);
-      expected.insert({k.size, k.address, k.block});
+  const auto key = [&](std::uint32_t i) { return std::tuple(blocks[i].size, blocks[i].address, i); };
+  std::vector<std::uint32_t> listed;
+  for (std::uint32_t i = 0; i < kRounds; ++i) {
+    if (listed.size() < most / 18 || (listed.size() < most && below(2))) {
+      blocks[i].size = 512 * (sizes + std::uint64_t{below(sizes)});
+      blocks[i].address = (std::uint64_t{below(1u << 20)} << 40) + i * std::uint64_t{512};
+      free.insert(i);
+      listed.push_back(i);
+      expected.insert(key(i));
     } else {
-      const std::size_t at = below(static_cast<std::uint32_t>(blocks.size()));
-      const FreeBlocks::Key k = blocks[at];
-      expected.erase({k.size, k.address, k.block});
+      const std::size_t at = below(static_cast<std::uint32_t>(listed.size()));
+      const std::uint32_t block = listed[at];
+      expected.erase(key(block));
       if (below(2)) {  // a part of it is taken, or bytes before it are freed
-        const std::uint64_t bytes = 512 * (1 + std::uint64_t{below(400)});
-        blocks[at] = below(2) && bytes < k.size ? FreeBlocks::Key{k.size - bytes, k.address + bytes, i}
-                                                : FreeBlocks::Key{k.size + bytes, k.address - bytes, k.block};
-        free.replace(k, blocks[at]);
-        expected.insert({blocks[at].size, blocks[at].address, blocks[at].block});
+        const Block b = blocks[block];
+        const std::uint64_t bytes = 512 * (1 + std::uint64_t{below(std::max(1u, sizes / 50))});
+        if (below(2) && bytes < b.size)
+          free.change(block, b.address + bytes, b.size - bytes);
+        else
+          free.change(block, b.address - bytes, b.size + bytes);
+        expected.insert(key(block));
         continue;
       }
-      free.erase(k);
-      blocks[at] = blocks.back();
-      blocks.pop_back();
+      free.erase(block);
+      blocks[block].used = true;
+      listed[at] = listed.back();
+      listed.pop_back();
     }
-    const std::uint64_t size = 512 * (1 + std::uint64_t{below(20'100)});
+    const std::uint64_t size = 512 * (sizes + std::uint64_t{below(sizes + sizes / 20 + 1)});
     const auto least = expected.lower_bound({size, 0, 0});
     BOOST_REQUIRE(free.at_least(size) == (least == expected.end() ? FreeBlocks::kNone : std::get<2>(*least)));
+    if (i % 1000) continue;
+    const std::vector<std::uint32_t> all = free.all();
+    BOOST_REQUIRE(std::ranges::equal(all, expected, {}, {}, [](const auto& k) { return std::get<2>(k); }));
   }
+}
+
+BOOST_AUTO_TEST_CASE(free_blocks_of_thousands_of_sizes_are_found_in_the_order_of_size_and_address) {
+  check_order_of_free_blocks(20'000, 900);
+}
+
+BOOST_AUTO_TEST_CASE(thousands_of_free_blocks_of_few_sizes_are_found_in_the_order_of_size_and_address) {
+  for (const std::uint32_t sizes : {1u, 3u, 20u}) check_order_of_free_blocks(sizes, 6'000);
+}
+
+namespace {
+
+/// The rules of torch's allocator without lists: every search looks at all blocks.
+class PlainAllocator {
+ public:
+  void allocate(std::uint32_t id, std::uint64_t bytes) {
+    const std::uint64_t size = (std::max<std::uint64_t>(bytes, 1) + 511) / 512 * 512;
+    const bool small = size <= kMiB;
+    std::pair<std::size_t, std::size_t> best{SIZE_MAX, 0};
+    for (std::size_t s = 0; s < segments_.size(); ++s)
+      for (std::size_t b = 0; segments_[s].small == small && b < segments_[s].blocks.size(); ++b) {
+        const Part& p = segments_[s].blocks[b];
+        if (!p.used && p.size >= size &&
+            (best.first == SIZE_MAX || p.size < segments_[best.first].blocks[best.second].size))
+          best = {s, b};
+      }
+    if (best.first == SIZE_MAX) {
+      const std::uint64_t segment = small              ? 2 * kMiB
+                                    : size < 10 * kMiB ? 20 * kMiB
+                                                       : (size + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+      best = {segments_.size(), 0};
+      segments_.push_back({small, {{segment, false, 0}}});
+      reserved += segment;
+    }
+    std::vector<Part>& blocks = segments_[best.first].blocks;
+    const std::uint64_t rest = blocks[best.second].size - size;
+    if (small ? rest >= 512 : rest > kMiB) {
+      blocks[best.second].size = size;
+      blocks.insert(blocks.begin() + static_cast<std::ptrdiff_t>(best.second) + 1, {rest, false, 0});
+    }
+    blocks[best.second].used = true, blocks[best.second].id = id;
+    allocated += blocks[best.second].size;
+    peak = std::max(peak, allocated);
+  }
+  void free(std::uint32_t id) {
+    for (auto& [small, blocks] : segments_)
+      for (std::size_t b = 0; b < blocks.size(); ++b) {
+        if (!blocks[b].used || blocks[b].id != id) continue;
+        allocated -= blocks[b].size;
+        blocks[b].used = false;
+        for (const std::size_t at : {b, b - 1}) {
+          if (at + 1 >= blocks.size() || blocks[at].used || blocks[at + 1].used) continue;
+          blocks[at].size += blocks[at + 1].size;
+          blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        }
+        return;
+      }
+  }
+  std::uint64_t reserved = 0, allocated = 0, peak = 0;
+
+ private:
+  struct Part {
+    std::uint64_t size;
+    bool used;
+    std::uint32_t id;
+  };
+  struct Segment {
+    bool small;
+    std::vector<Part> blocks;
+  };
+  std::vector<Segment> segments_;  // by address
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(random_requests_are_served_as_by_an_allocator_without_lists) {
+  std::mt19937 random(7);
+  const auto below = [&](std::uint32_t n) { return random() % n; };
+  for (const std::uint32_t kinds : {2u, 30u})
+    for (int round = 0; round < 6; ++round) {
+      std::vector<std::uint64_t> sizes;
+      // Of one small kind a rest differs little from others.
+      const std::uint64_t most = kinds == 2 ? 4u << 10 : 1u << 19;
+      for (std::uint32_t i = 0; i < kinds; ++i)
+        sizes.push_back(kinds == 2 || below(3) ? 1 + below(static_cast<std::uint32_t>(most))
+                                               : 1 + std::uint64_t{below(40u << 20)});
+      Trace trace;
+      TraceWriter w(trace);
+      PlainAllocator plain;
+      std::vector<std::uint32_t> live;
+      for (int i = 0; i < 9'000; ++i) {
+        // Grows, and is mostly freed again, several times.
+        const bool grows = i / 1500 % 2 == 0;
+        if (live.empty() || below(100) < (grows ? 80u : 25u)) {
+          const std::uint64_t bytes = sizes[below(kinds)];
+          live.push_back(w.allocate(bytes, Purpose::kActivations, -1, "", "x"));
+          plain.allocate(live.back(), bytes);
+        } else {
+          const std::size_t at = below(static_cast<std::uint32_t>(live.size()));
+          w.free(live[at]);
+          plain.free(live[at]);
+          live[at] = live.back();
+          live.pop_back();
+        }
+      }
+      const AllocatorResult r = replay_allocator(trace, AllocatorConfig());
+      BOOST_TEST(r.reserved == plain.reserved);
+      BOOST_TEST(r.allocated == plain.peak);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(blocks_above_max_split_size_are_not_split) {
