@@ -28,15 +28,15 @@ RunSpec without_budgets(RunSpec run) {
   return run;
 }
 
-/// Estimators may save themselves the bytes of a run that does not fit.
-class OnlyIfItFits {
+/// Estimators may save themselves what is not of interest, in a scope.
+class InterestScope {
  public:
-  OnlyIfItFits(plugin::Registry& registry, bool on, bool verdict_only) : registry_(registry) {
-    registry_.set_only_if_it_fits(on, verdict_only);
+  InterestScope(plugin::Registry& registry, const plugin::Interest& interest) : registry_(registry) {
+    registry_.set_interest(interest);
   }
-  ~OnlyIfItFits() { registry_.set_only_if_it_fits(false); }
-  OnlyIfItFits(const OnlyIfItFits&) = delete;
-  OnlyIfItFits& operator=(const OnlyIfItFits&) = delete;
+  ~InterestScope() { registry_.set_interest({}); }
+  InterestScope(const InterestScope&) = delete;
+  InterestScope& operator=(const InterestScope&) = delete;
 
  private:
   plugin::Registry& registry_;
@@ -131,7 +131,9 @@ std::optional<Estimate> Replanner::plan_by(const std::string& decides, runfile::
   request.estimators = {decides_this ? decides : "auto"};
   const std::string id = choose_estimators(r.config, registry, request).ids.front();
   const TrainerTraits traits = planned_traits(r, registry, request);
-  const OnlyIfItFits scope(registry, only_if_it_fits && r.budgets.compute.known, wanted == Wanted::kVerdict);
+  // A change is listed with its bytes; upper bounds decide with plan.safe alone.
+  const InterestScope scope(registry, {only_if_it_fits && r.budgets.compute.known, wanted == Wanted::kVerdict,
+                                       wanted == Wanted::kAll || r.budgets.safe});
   // Counted before the cache is asked: this is the number of estimates requested.
   ++planned_;
   // Reports of these two do not depend on a budget, so they are cached and judged again for another device.

@@ -74,6 +74,8 @@ struct HostCallbacks {
       return self(h).context_->only_if_it_fits ? "true" : nullptr;
     if (key && std::string_view(key) == kVerdictOnly)
       return self(h).context_->verdict_only ? "true" : nullptr;
+    if (key && std::string_view(key) == kWithoutBounds)
+      return self(h).context_->without_upper_bounds ? "true" : nullptr;
     // The text belongs to options_, which lives as long as the table.
     auto it = self(h).options_.find(key ? key : "");
     return it == self(h).options_.end() ? nullptr : it->second.c_str();

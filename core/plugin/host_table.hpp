@@ -18,11 +18,11 @@ namespace trainhost::plugin {
 struct HostContext {
   HostOptions options;
   Ledger ledger;
-  std::uint32_t threads = 1;                 // the thread budget, resolved
-  std::atomic<bool> only_if_it_fits{false};  // Registry::set_only_if_it_fits()
-  std::atomic<bool> verdict_only{false};     // likewise
-  Communicator* ranks = nullptr;             // Registry::set_ranks()
-  std::uint64_t ranks_timeout_ms = 0;        // likewise
+  std::uint32_t threads = 1;  // the thread budget, resolved
+  // Registry::set_interest()
+  std::atomic<bool> only_if_it_fits{false}, verdict_only{false}, without_upper_bounds{false};
+  Communicator* ranks = nullptr;       // Registry::set_ranks()
+  std::uint64_t ranks_timeout_ms = 0;  // likewise
 
   void log(int level, const std::string& where, const std::string& text) noexcept;
   void enter(const char* stage) const {

@@ -325,9 +325,10 @@ void Registry::set_ranks(Communicator* ranks, std::uint64_t timeout_ms) {
   impl_->context->ranks = ranks, impl_->context->ranks_timeout_ms = timeout_ms;
 }
 Ledger& Registry::ledger() { return impl_->context->ledger; }
-void Registry::set_only_if_it_fits(bool on, bool verdict_only) {
-  impl_->context->only_if_it_fits = on;
-  impl_->context->verdict_only = on && verdict_only;
+void Registry::set_interest(const Interest& interest) {
+  impl_->context->only_if_it_fits = interest.only_if_it_fits;
+  impl_->context->verdict_only = interest.only_if_it_fits && interest.verdict_only;
+  impl_->context->without_upper_bounds = !interest.upper_bounds;
 }
 
 }  // namespace trainhost::plugin

@@ -34,9 +34,16 @@ struct Candidate {
 /// Not an id of a plugin: the entry of HostOptions::plugin_options with the settings of a framework, its name
 /// among them ("framework"). Estimators whose manifest lists that framework get them as options.
 inline constexpr const char* kFrameworkOptions = "";
-/// Options of every plugin, "true" while set_only_if_it_fits(true), or set_only_if_it_fits(true, true),
-/// holds.
-inline constexpr const char *kOnlyIfItFits = "only_if_it_fits", *kVerdictOnly = "verdict_only";
+/// Options of every plugin, "true" while set_interest() says so.
+inline constexpr const char *kOnlyIfItFits = "only_if_it_fits", *kVerdictOnly = "verdict_only",
+                            *kWithoutBounds = "without_upper_bounds";
+
+/// What of an estimate its caller reads. Estimators may save themselves the rest.
+struct Interest {
+  bool only_if_it_fits = false;  // beyond the budget the bytes of the peak alone, and no notes
+  bool verdict_only = false;     // with it: or any number of bytes beyond the budget
+  bool upper_bounds = true;      // of each entry
+};
 
 struct HostOptions {
   std::uint32_t thread_budget = 0;                                           // 0 = all cores
@@ -122,10 +129,8 @@ class Registry {
   /// timeout_ms: of waits for other ranks; 0: none.
   void set_ranks(Communicator* ranks, std::uint64_t timeout_ms = 0);
 
-  /// Says whether all of an estimate that exceeds the budget is of interest. If not, an estimator may report
-  /// the bytes of its peak, without what an allocator adds to them, and no notes. `verdict_only`: or any
-  /// number of bytes beyond the budget.
-  void set_only_if_it_fits(bool on, bool verdict_only = false);
+  /// From now on, what of the estimates is of interest.
+  void set_interest(const Interest& interest);
 
  private:
   struct Impl;

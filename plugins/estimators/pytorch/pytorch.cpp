@@ -419,6 +419,7 @@ pytorch::Options options_of(const th_host* host) {
   // Set by the host for variations of a run; bytes that do not fit need not be exact then.
   o.only_if_it_fits = given.flag("only_if_it_fits", false);
   o.verdict_only = given.flag("verdict_only", false);
+  o.upper_bounds = !given.flag("without_upper_bounds", false);
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }

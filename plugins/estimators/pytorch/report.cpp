@@ -208,7 +208,9 @@ class KeptReplays {
   }
 
  private:
-  static constexpr std::size_t kMost = 8, kSteps = 3;
+  // A result has some hundred bytes. A run with pipeline stages has three replays, and one for each of four
+  // ranks.
+  static constexpr std::size_t kMost = 48, kSteps = 3;
   /// A step has some MiB, and memory that is used again is faster than new pages.
   void move_to_front(std::vector<ReplayPointer>::iterator r) {
     std::rotate(replays_.begin() + 1, r, r + 1);
@@ -361,8 +363,9 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
   const bool exchanges = (r.settings.compiles_layers && r.settings.tensor > 1) ||
                          (options.framework == Framework::kMegatron && r.settings.context > 1);
-  b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) + more_of_the_8bit_step(r) +
-          (exchanges ? tensors_of_one_layer(r.trace()) : 0));
+  if (options.upper_bounds)
+    b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) +
+            more_of_the_8bit_step(r) + (exchanges ? tensors_of_one_layer(r.trace()) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +
@@ -485,10 +488,14 @@ ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettin
   ReplayPointer largest = replay(a, s, options.allocator, limit), allocates_most = largest;
   if (stages == 1) return largest;
   if (is_beyond_budget(*largest, options, run)) return largest;
+  std::vector<ReplayPointer> others;
   for (std::uint32_t index : {1u, stages - 1}) {
     s.stage.index = index;
-    const ReplayPointer r = replay(a, s, options.allocator, limit);
-    if (is_beyond_budget(*r, options, run)) return r;
+    others.push_back(replay(a, s, options.allocator, limit));
+    // Before any allocator is replayed.
+    if (is_beyond_budget(*others.back(), options, run)) return others.back();
+  }
+  for (const ReplayPointer& r : others) {
     if (r->reserved() > largest->reserved()) largest = r;
     if (r->peak_bytes > allocates_most->peak_bytes) allocates_most = r;
   }

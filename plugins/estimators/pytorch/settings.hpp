@@ -69,6 +69,7 @@ struct Options {
   /// The report of a run beyond the budget may have the bytes of its peak alone, and no notes; or any bytes
   /// beyond the budget.
   bool only_if_it_fits = false, verdict_only = false;
+  bool upper_bounds = true;            // false: those that take a replay of their own may be left out
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2 and Seed-OSS
   std::optional<double> lora_dropout;  // of the inputs of adapters; else the framework's default
