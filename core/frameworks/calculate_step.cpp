@@ -284,7 +284,8 @@ TraceMark begin_of_step(const Trace& t, std::uint32_t step) {
 }
 
 bool second_step_is_like_first(const StepSettings& s) {
-  return s.zero.stage != 3 && !s.fsdp.flat && s.modules != ModelSource::kLitgpt && !s.tunes_with_clones;
+  return s.zero.stage != 3 && !s.fsdp.flat && s.modules != ModelSource::kLitgpt &&
+         s.loss != LossKind::kMovedLogits && !s.tunes_with_clones;
 }
 
 std::optional<CopiedStep> copied_step(const StepSettings& s, const Trace& t, const TraceMark& from) {

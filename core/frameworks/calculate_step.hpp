@@ -41,7 +41,7 @@ TraceMark begin_of_step(const Trace& t, std::uint32_t step);
 
 /// Whether the second step may copy the first. The first micro-batch of stage 3 only records the order of the
 /// modules. That of FSDP1 does so too, and allocates its flat tensors once. litgpt frees the logits of step 1
-/// in step 2. A compiled step is tuned once.
+/// in step 2, and so does torchtune 0.2. A compiled step is tuned once.
 bool second_step_is_like_first(const StepSettings& settings);
 
 /// Whether the second step is a copy of the first, which began at `from` and ends with the trace.

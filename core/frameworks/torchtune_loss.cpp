@@ -77,9 +77,11 @@ Tensor TorchtuneDecoder::plain_loss(Tensor hidden, Tensor last) {
 /// the copy until the model has returned the logits of the next micro-batch.
 Tensor TorchtuneDecoder::loss_of_moved_logits(Tensor logits) {
   const std::int64_t rows = batch_ * (sequence_ - 1);
+  moved_logits_.reset();
   moved_logits_ = contiguous(t_, slice(t_, logits, 1, sequence_ - 1));
   logits.reset();
-  const Tensor labels = t_.make({rows}, Element::kI64, "labels, without the first");
+  // labels[..., 1:].contiguous(), which is a view of a single row.
+  const Tensor labels = batch_ == 1 ? labels_ : t_.make({rows}, Element::kI64, "labels, without the first");
   // log_softmax() of CUDA makes the transposed logits contiguous.
   Tensor transposed;
   if (t_.options.kernel_temporaries)

@@ -437,6 +437,18 @@ def draw_tune(seed: int, number: int) -> Case:
         tune={"loss": loss, "in_backward": in_backward, "nf4": nf4, "packed": r.random() < 0.5})
 
 
+def draw_tune_moved(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the recipes of torchtune until August 2024: every third one, and those whose optimizer is
+    part of the backward pass, on one device, the others under FSDP1."""
+    r = random.Random(f"tune/moved/{seed}/{number}")
+    case = draw_tune(f"{seed}/moved", number // 2 * 3 + number % 2)
+    flat = {"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": True, "sync": "every",
+            "flat": {"orig": False, "backward": "pre", "forward": False}}
+    in_backward = case.tune["in_backward"]
+    return dataclasses.replace(case, tied=False, fsdp=None if in_backward or number % 3 == 0 else flat,
+                               tune={"loss": "moved", "in_backward": in_backward, "nf4": False, "packed": False})
+
+
 def draw_tune_qwen(seed: int, number: int) -> Case:
     """Case `number` of a seed with Qwen 2 or 3 of torchtune, in bf16, on one device; half of the cases have few words."""
     r = random.Random(f"tune/qwen/{seed}/{number}")

@@ -102,6 +102,8 @@ def shard(model, c, mesh):
 
 
 def before_micro_batch(model, c, index: int):
+    if flat.is_flat(c) and c.tune:
+        return  # its recipes reduce in every micro-batch
     if flat.is_flat(c):
         flat.before_micro_batch(model, c.fsdp["sync"] == "every" or index + 1 == c.accumulate)
     elif c.fsdp and c.fsdp["sync"] == "last":

@@ -124,6 +124,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             given += quantized.tensors_of(model, c)
         if flat.is_flat(c) and c.litgpt is not None:
             called.model = model = lit.prepared(model, c)
+        elif flat.is_flat(c) and c.tune:
+            called.model = model = tune.prepared(model, c)
         elif c.fsdp and c.litgpt is not None:
             lit.shard(model, mesh)
         elif c.fsdp and not fsdp.is_titan(c):
@@ -158,7 +160,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
                 # Hooks on saved tensors would keep the gathered weights of stage 3.
                 first = contextlib.nullcontext() if i or (c.zero or {}).get("stage") == 3 else notes.recording()
                 step(c, called, optimizer, inputs, tracker, f"{i + 1} ", first)
-            if c.litgpt is not None:
+            if c.litgpt is not None or c.tune:
                 called.logits = None
             left = tracker.current()
         notes.release()

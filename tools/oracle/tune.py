@@ -1,7 +1,8 @@
 """The models of torchtune (Llama 3.2, Qwen 2 and 3, Gemma, Gemma 2, Phi-3) with its activation checkpointing, adapters, NF4 weights and losses.
 
-A case with `tune` holds {"loss": "plain" (CrossEntropyLoss of torch), "chunked" (CEWithChunkedOutputLoss) or "linear"
-(LinearCrossEntropyLoss), "in_backward": every parameter has its own optimizer, which runs when its gradient is complete,
+A case with `tune` holds {"loss": "plain" (CrossEntropyLoss of torch), "chunked" (CEWithChunkedOutputLoss), "linear"
+(LinearCrossEntropyLoss) or "moved" (CrossEntropyLoss of a copy of the logits without the last token, as the recipes had it
+until August 2024, which then used FSDP1), "in_backward": every parameter has its own optimizer, which runs when its gradient is complete,
 "nf4": the frozen linear layers are NF4 tensors of torchao, "packed": the positions of the tokens are given}. All tensors are
 bf16, as with `dtype: bf16` in the recipes. No label is ignored.
 """
@@ -11,6 +12,7 @@ from unittest import mock
 
 import torch
 
+import flat
 import packages
 
 QWEN = ("torchtune.models.qwen2._positional_embeddings", "torchtune.models.qwen3._attention",
@@ -58,11 +60,14 @@ class Trained:
 
     def __init__(self, model, loss, c):
         self.model, self.labels, self.positions, self._loss, self._c = model, None, None, loss, c
+        self.logits = None
 
     def __call__(self, input_ids, labels):
         labels = self.labels
         tokens = (labels != IGNORED).sum()
         positions = {"input_pos": self.positions} if self._c.tune["packed"] else {}
+        if self._c.tune["loss"] == "moved":
+            return types.SimpleNamespace(loss=self._moved(input_ids, tokens))
         outputs = self.model(tokens=input_ids, **positions)
         if self._c.tune["loss"] == "plain":
             labels = labels.reshape(-1)
@@ -70,6 +75,34 @@ class Trained:
         loss = self._loss(outputs, labels)
         del outputs
         return types.SimpleNamespace(loss=loss if self._c.tune["in_backward"] else loss * tokens)
+
+
+    def _moved(self, input_ids, tokens):
+        """The variable `logits` of the recipe exists until the model has returned those of the next micro-batch."""
+        self.logits = self.model(tokens=input_ids)
+        self.logits = self.logits[..., :-1, :].contiguous()
+        labels = self.labels[..., 1:].contiguous()
+        self.logits = self.logits.transpose(1, 2)
+        loss = self._loss(self.logits, labels)
+        return loss if self._c.tune["in_backward"] else loss * tokens
+
+
+def prepared(model, c):
+    """What the distributed recipes did until August 2024: units of flat parameters, checkpoint wrappers inside."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    layer = modules().transformer.TransformerSelfAttentionLayer
+
+    def is_unit(module, recurse, **unused):
+        """lora_fsdp_wrap_policy(), and ModuleWrapPolicy() in full training."""
+        return recurse or isinstance(module, layer) or bool(c.lora and getattr(module, "weight", None) is not None
+                                                            and module.weight.requires_grad)
+
+    with flat.replaced():
+        model = FullyShardedDataParallel(model, auto_wrap_policy=is_unit, device_id=torch.device("cpu"))
+    if c.checkpoint:
+        modules().memory.set_activation_checkpointing(model, {layer})
+    return model
 
 
 def frozen_nf4(self, in_dim, out_dim, bias=False, device=None, dtype=None):
@@ -110,9 +143,9 @@ def build(c):
                 model = plain(**sizes)
     finally:
         torch.set_default_dtype(before)
-    if c.checkpoint:
+    if c.checkpoint and not flat.is_flat(c):
         m.memory.set_activation_checkpointing(model, {m.transformer.TransformerSelfAttentionLayer})
-    loss = {"plain": torch.nn.CrossEntropyLoss, "chunked": m.ce_chunked_output_loss.CEWithChunkedOutputLoss,
+    loss = {"plain": torch.nn.CrossEntropyLoss, "moved": torch.nn.CrossEntropyLoss, "chunked": m.ce_chunked_output_loss.CEWithChunkedOutputLoss,
             "linear": m.cross_entropy_loss.LinearCrossEntropyLoss}[c.tune["loss"]]()
     if c.tune["loss"] == "chunked":
         model.set_num_output_chunks(loss.num_output_chunks)

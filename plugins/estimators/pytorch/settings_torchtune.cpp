@@ -143,7 +143,7 @@ void choose_ranks(const model::Architecture& a, const RunSpec& r, const Options&
     s.fsdp.backward_prefetch = frameworks::BackwardPrefetch::kBefore;
     notes.push_back("FSDP1: " + std::to_string(s.fsdp.ranks) + " ranks; every layer and the model are units" +
                     (s.lora_rank ? ", and each matrix of an adapter" : "") +
-                    ", in bf16 (not compared with PyTorch). Memory of flat parameters that other streams "
+                    ", in bf16. Memory of flat parameters that other streams "
                     "still use after its last use is not counted.");
     return;
   }

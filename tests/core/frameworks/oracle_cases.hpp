@@ -12,7 +12,8 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "torchtune-qwen", "torchtune-gemma", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed",
+/// "torchtune", "torchtune-moved", "torchtune-qwen", "torchtune-gemma", "litgpt", "litgpt-full",
+/// "litgpt-wide", "deepspeed",
 /// "deepspeed3", "deepspeed-lora", "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora",
 /// "quantized", "int8", "int8-liger", "factory", "ranks", "reentrant", "liger", "liger-gemma",
 /// "liger-mixtral", "fsdp-liger", "zero-liger", "zero-quantized", "cut", "cut-kindred", "smollm3", "kindred",
@@ -234,6 +235,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     const nlohmann::json& tune = c.at("tune");
     s.modules = ModelSource::kTorchtune;
     s.loss = tune.at("loss") == "plain"     ? LossKind::kPlain
+             : tune.at("loss") == "moved"   ? LossKind::kMovedLogits
              : tune.at("loss") == "chunked" ? LossKind::kChunkedLogits
                                             : LossKind::kChunkedHead;
     s.update_in_backward = tune.at("in_backward");

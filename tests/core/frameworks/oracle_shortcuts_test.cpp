@@ -35,6 +35,7 @@ BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
                              "torchtitan-experts",
                              "torchtitan-2024",
                              "torchtune",
+                             "torchtune-moved",
                              "litgpt",
                              "deepspeed",
                              "deepspeed-offload"})
@@ -72,6 +73,7 @@ BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
                              "torchtitan-qwen3",
                              "torchtitan-2024",
                              "torchtune",
+                             "torchtune-moved",
                              "litgpt",
                              "litgpt-full",
                              "litgpt-wide",

@@ -440,6 +440,10 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_agrees_with_pytorch_in_every_stored
   BOOST_TEST(compare("torchtune").at("llama") >= 80u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_of_2024_agrees_with_pytorch_in_every_stored_case) {
+  BOOST_TEST(compare("torchtune-moved").at("llama") >= 24u);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("litgpt");
   BOOST_TEST(cases_of_family.size() == 6u);
