@@ -12,11 +12,12 @@ namespace {
 
 enum class SdpaKernel { kFlash, kEfficient, kMath };
 
-// The kernel that torch chooses for compute capability 8.0 and higher, without cuDNN: flash takes half
-// precision, no mask and head dimensions of up to 256; efficient needs rows of 16 bytes.
-SdpaKernel kernel_for(Element type, std::int64_t head_dim, bool mask) {
+// The kernel that torch chooses without cuDNN. flash: compute capability 8.0 and higher, half precision, no
+// mask and head dimensions of up to 256. efficient: rows of 16 bytes, and before 8.0 no bf16.
+SdpaKernel kernel_for(Element type, std::int64_t head_dim, bool mask, bool ampere) {
   const bool half = type != Element::kF32;
-  if (half && !mask && head_dim <= 256) return SdpaKernel::kFlash;
+  if (ampere && half && !mask && head_dim <= 256) return SdpaKernel::kFlash;
+  if (!ampere && type == Element::kBF16) return SdpaKernel::kMath;
   return head_dim % (half ? 8 : 4) == 0 ? SdpaKernel::kEfficient : SdpaKernel::kMath;
 }
 
@@ -165,9 +166,11 @@ AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
   if (in.mask) weights = add(t, weights, in.mask);
   const Element type = in.q->type;
   // softmax(attn_weights, dtype=torch.float32).to(query.dtype): the variable keeps the scores while softmax()
-  // works on a copy in f32.
+  // works on a copy in f32; of f16 scores it makes none.
   Tensor scores = weights;
-  {
+  if (in.f32_softmax && !t.autocast_on && scores->type == Element::kF16) {
+    weights = softmax(t, scores, "probabilities", Element::kF32);
+  } else {
     const Tensor wide = in.f32_softmax || t.autocast_on ? to(t, scores, Element::kF32) : scores;
     weights = softmax(t, wide, "probabilities");
   }
@@ -212,8 +215,9 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   in.q = t.lowered(in.q);
   in.k = t.lowered(in.k);
   in.v = t.lowered(in.v);
-  const SdpaKernel kernel =
-      in.own_value_width ? SdpaKernel::kEfficient : kernel_for(in.q->type, in.q->shape[-1], bool(in.mask));
+  const SdpaKernel kernel = in.own_value_width
+                                ? SdpaKernel::kEfficient
+                                : kernel_for(in.q->type, in.q->shape[-1], bool(in.mask), t.options.ampere);
   Tensor output;
   if (kernel == SdpaKernel::kFlash) {
     output = flash(t, in);

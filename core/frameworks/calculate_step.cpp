@@ -217,6 +217,8 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
         if (zero3) zero3->after_backward();
         if (model->fsdp()) model->fsdp()->after_backward();
       });
+      loss.reset();
+      model->after_backward();
     }
   };
   const auto run_step = [&](std::uint32_t step) {

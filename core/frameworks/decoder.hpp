@@ -90,6 +90,9 @@ class Decoder : public StepModel {
   /// Allocates weights and token ids.
   Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
 
+  void after_backward() override {
+    if (s_.kept_logits == KeptLogits::kBackward) output_logits_.reset();
+  }
   Tensor loss() override;
 
  private:
@@ -205,6 +208,7 @@ class Decoder : public StepModel {
   bool under_autocast_;
   bool mask_per_kind_;  // masks of full attention and of windows are made, whatever the layers need
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_, loss_weights_;
+  Tensor output_logits_;  // of the last micro-batch, where the loop keeps them
   std::vector<Tensor> buffers_;
   Tensor staged_input_;  // of a layer whose input is in host memory (Unsloth)
   std::vector<LayerWeights> layers_;

@@ -48,6 +48,7 @@ Tensor Decoder::loss_of_model() {
     x.reset();
     result = trainer_loss_of(std::move(logits), std::move(result));
   }
+  if (s_.kept_logits != KeptLogits::kNone) output_logits_ = std::move(logits);
   if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, result);
   // MixedPrecisionPolicy.output_dtype of the root unit.
   if (s_.fsdp.casts_output) result = to(t_, result, s_.weights);

@@ -170,7 +170,9 @@ Tensor Decoder::norm_weight(std::int64_t width, const char* module, std::optiona
                          : weight({width}, module, true, unit);
 }
 
-Element Decoder::computed_type() const { return s_.autocast ? s_.autocast_type : s_.weights; }
+Element Decoder::computed_type() const {
+  return s_.product_type.value_or(s_.autocast ? s_.autocast_type : s_.weights);
+}
 
 AdapterModules Decoder::names_of_adapter(const char* module) {
   const auto keep = [&](const char* part) {

@@ -226,9 +226,25 @@ Tensor sum_of_all(Tape& t, const Tensor& x) {
                  {}, x->type);
 }
 
-Tensor softmax(Tape& t, const Tensor& x, const char* name) {
-  // _softmax and _log_softmax save their result. The gradient is one kernel from it.
+Tensor log_softmax(Tape& t, const Tensor& x, const char* name) {
+  // Saves its result. The gradient is one kernel from it.
   return t.apply({name, one(x), {}, true, elementwise_gradient()}, x->shape.made_contiguous(), x->type);
+}
+
+Tensor softmax(Tape& t, const Tensor& x, const char* name, std::optional<Element> type) {
+  // Saves its result. softmax_backward_cuda_out() multiplies it with the gradient before its kernel runs,
+  // into a tensor of their type; the gradient of an f16 input (half_to_float) is in f16.
+  return t.apply({name,
+                  one(x),
+                  {},
+                  true,
+                  [of = x->type](BackwardCall& c) {
+                    const Tensor& grad = c.grads[0];
+                    c.results[0] = c.tape.make(elementwise(grad->shape), of, "gradient");
+                    c.tape.kernel_temporary(grad->shape.count() * bytes_of(grad->type),
+                                            "gradient times probabilities");
+                  }},
+                 x->shape.made_contiguous(), type.value_or(x->type));
 }
 
 Tensor rms_norm(Tape& t, const Tensor& x, const Tensor& weight) {
@@ -311,7 +327,7 @@ Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
   // cross_entropy() is log_softmax() and nll_loss(). Of the three tensors [N, V] at the peak of many runs one
   // is saved here, and each of the two gradients allocates one: that of the log-probabilities, zeros with one
   // value per row, still exists when that of the logits is computed from it.
-  const Tensor probabilities = softmax(t, logits, "log-probabilities");
+  const Tensor probabilities = log_softmax(t, logits, "log-probabilities");
   // total_weight, the second output of nll_loss_forward(): the number of rows that count.
   const Tensor total = t.make({}, Element::kF32, "sum of weights");
   const std::array saved{probabilities, targets, total};

@@ -68,7 +68,9 @@ Tensor mean(Tape& t, const Tensor& x);
 Tensor sum(Tape& t, const Tensor& x);
 /// Of all elements of one dimension: a scalar.
 Tensor sum_of_all(Tape& t, const Tensor& x);
-Tensor softmax(Tape& t, const Tensor& x, const char* name = "softmax");
+/// type: of the result, if not that of x: softmax(x, dtype=torch.float32) of an f16 tensor is one kernel.
+Tensor softmax(Tape& t, const Tensor& x, const char* name = "softmax", std::optional<Element> type = {});
+Tensor log_softmax(Tape& t, const Tensor& x, const char* name);
 Tensor layer_norm(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 /// As one kernel, which keeps 1/rms in f32.

@@ -47,7 +47,7 @@ Tensor copy_columns(Tape& t, const Tensor& x, const Tensor& index, const Tensor&
 }
 
 Tensor cross_entropy_of_rows(Tape& t, const Tensor& logits, const Tensor& targets) {
-  const Tensor probabilities = softmax(t, logits, "log-probabilities");
+  const Tensor probabilities = log_softmax(t, logits, "log-probabilities");
   const Tensor total = t.make({}, Element::kF32, "sum of weights");
   const std::array saved{probabilities, targets, total};
   const std::size_t count = logits->shape[0] ? 3 : 2;  // no rows: without the sum

@@ -114,7 +114,7 @@ Tensor selective_log_softmax(Tape& t, const Tensor& logits) {
   std::vector<Tensor> chosen;
   const std::vector<Tensor> each = rows_of_batch(t, logits);
   for (const Tensor& row : each) {
-    const Tensor all = softmax(t, row, "log-probabilities of a row");
+    const Tensor all = log_softmax(t, row, "log-probabilities of a row");
     chosen.push_back(view(t, gathered(t, all), {tokens}));
   }
   return stacked(t, chosen);
@@ -220,7 +220,7 @@ Tensor Decoder::factory_preference_loss() {
     // get_batch_logps(): log_softmax() of all words, from a copy where several rows leave out the last token.
     const Tensor shifted = slice(t_, logits, 1, tokens);
     t_.kernel_temporary(element_bytes(shifted->shape, Element::kF32), "logits, copied");
-    const Tensor all = softmax(t_, shifted, "log-probabilities");
+    const Tensor all = log_softmax(t_, shifted, "log-probabilities");
     return sum(t_, view(t_, gathered(t_, all), {batch_, tokens}));
   };
   const Tensor logits = to(t_, logits_of_rows(), Element::kF32);

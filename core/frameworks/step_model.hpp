@@ -14,6 +14,8 @@ class StepModel {
   virtual ~StepModel() = default;
   /// The forward pass of one micro-batch; f32 scalar.
   virtual Tensor loss() = 0;
+  /// The function of the training loop that ran the backward pass returns.
+  virtual void after_backward() {}
   /// What the optimizer updates.
   const std::vector<Tensor>& trained() const { return trained_; }
   /// None on one device.

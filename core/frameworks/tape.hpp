@@ -196,8 +196,9 @@ struct TapeOptions {
   bool f32_statistics = true;
   /// Step counters of AdamW foreach are on the device, not in host memory.
   bool counters_on_device = false;
-  /// Of the device.
+  /// Of the device; ampere: compute capability 8.0 or higher.
   std::int64_t multiprocessors = 132;
+  bool ampere = true;
   /// Bytes of each workspace that cuBLAS gets from the allocator.
   std::uint64_t cublas_workspace = 0;
   bool operator==(const TapeOptions&) const = default;

@@ -125,6 +125,10 @@ struct Preferences {
   bool operator==(const Preferences&) const = default;
 };
 
+/// How long a variable of a training loop of one's own keeps the output of the model, with its logits: until
+/// the backward pass has ended (of a function), or until the next output exists (of the loop).
+enum class KeptLogits : std::uint8_t { kNone, kBackward, kLoop };
+
 struct StepSettings {
   std::uint32_t batch = 1, sequence = 1, accumulate = 1;  // sequences, tokens, micro-batches
   Element weights = Element::kF32;
@@ -165,6 +169,7 @@ struct StepSettings {
   Preferences preferences;
   bool frozen = false;    // nothing is trained: the reference model
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
+  KeptLogits kept_logits = KeptLogits::kNone;
   DdpPolicy ddp;
   FsdpPolicy fsdp;          // `weights` is then the type of the gathered weights
   ZeroPolicy zero;          // DeepSpeed; `weights` is then the type of the model
@@ -176,6 +181,8 @@ struct StepSettings {
   // torchtune, and nf4 also litgpt and transformers.
   LossKind loss = LossKind::kPlain;
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
+  /// In which bitsandbytes multiplies 4-bit weights, where it is not the type of the model or of autocast.
+  std::optional<Element> product_type;
   bool nf4 = false;  // frozen linear layers are in NF4: in torchtune of torchao, else of bitsandbytes
   bool double_quantized = false;  // the scales of bitsandbytes' NF4 have 8 bits
   bool stable_embedding = true;   // litgpt with nf4 replaces the embedding by one of bitsandbytes

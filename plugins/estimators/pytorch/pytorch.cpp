@@ -28,7 +28,7 @@ families = ["deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3", "gemma3_t
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron", "unsloth"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "norms", "quant_experts", "method", "reference_model", "int8_outliers",
+  "checkpoint_reentrant", "liger_kernels", "adapter_kernels", "quant_storage", "quant_compute", "norms", "quant_experts", "method", "reference_model", "keep_logits", "int8_outliers",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "float8_gather", "fsdp_replicas", "selective_layers", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "expert_tensor", "first_stage_layers",
@@ -120,6 +120,8 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   if (const auto storage = given.choice("quant_storage", {"uint8", "compute"}))
     o.packed_as_bytes = *storage == 0;
   o.f32_norms = given.choice("norms", {"fp32"}).has_value();
+  if (const auto type = given.choice("quant_compute", {"bf16", "fp16"}))
+    o.product_type = *type == 0 ? frameworks::Element::kBF16 : frameworks::Element::kF16;
   o.quantizes_experts = given.flag("quant_experts", false);
   o.prefers = given.choice("method", {"sft", "dpo"}) == 1;
   o.reference = given.flag("reference_model", true);
@@ -373,6 +375,8 @@ pytorch::Options options_of(const th_host* host) {
   set_liger_options(given, loss, o);
   set_adapter_kernel_options(given, o);
   o.cut_loss = loss == "cut";
+  if (const auto until = given.choice("keep_logits", {"backward", "loop"}))
+    o.kept_logits = frameworks::KeptLogits(*until + 1);
   const bool sharded_liger = loss == "liger" && o.framework == pytorch::Framework::kDeepSpeed;
   if ((o.cut_loss || loss == "liger") && o.framework != pytorch::Framework::kPlain && !sharded_liger)
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss + "\" of " +

@@ -17,14 +17,6 @@ namespace {
 
 using frameworks::Element;
 
-/// parseChosenWorkspaceSize() of torch 2.15: 32 MiB on compute capability 9.0 to 12.x, 8.125 MiB on others.
-/// On AMD Instinct products are those of hipBLASLt, with a workspace of its own
-/// (parseCUDABlasLtWorkspaceSize()).
-std::uint64_t workspace_of_products(std::uint32_t capability) {
-  if (capability == kAmdDevice) return 76u << 20;
-  return capability >= 90 && capability < 130 ? 32u << 20 : 8320u << 10;
-}
-
 // As the user has written it, so that the message can be searched for in the run file.
 std::string assigned(const char* key, DType t) {
   return std::string(key) + " = \"" + std::string(run_file_name(t)) + "\"";
@@ -177,23 +169,6 @@ void set_liger(const model::Architecture& a, const RunSpec& r, const Options& o,
                   (l.loss && layers.empty() ? "; no kernels in the layers (plan.liger_kernels)." : "."));
 }
 
-/// The package flash-attn in modules of transformers, when the types are known. What it has no kernels for is
-/// planned with SDPA, and gpt-oss, whose softmax has a sink, with eager attention.
-void set_flash_attention_2(const model::Architecture& a, const RunSpec& r, const Options& o,
-                           frameworks::StepSettings& s, std::vector<std::string>& notes) {
-  if (!o.flash_attention_2 || a.family == "gpt_oss") return;
-  constexpr std::uint32_t kWidest = 256;
-  const bool wide = std::ranges::any_of(
-      a.layers, [](const model::LayerRun& run) { return run.layer.attention.head_dim > kWidest; });
-  const bool narrow_types = is_half(r.compute) || s.weights != Element::kF32;
-  if (!wide && narrow_types) {
-    s.attention = frameworks::AttentionKernel::kFlash2;
-    return;
-  }
-  notes.push_back("Attention is planned with SDPA: flash-attn (plan.attention) has no kernels for " +
-                  std::string(wide ? "heads of more than 256 elements." : "f32."));
-}
-
 /// Format v1 of LLaMA-Factory.
 void set_trainer_loss(const model::Architecture& a, const RunSpec& r, const Options& o,
                       frameworks::StepSettings& s, std::vector<std::string>& notes) {
@@ -229,6 +204,19 @@ void set_cut_loss(const model::Architecture& a, const RunSpec& r, const Options&
            "set plan.master to \"none\" and train.precision to \"bf16\"");
   s.cut_loss = true;
   notes.push_back("Cut Cross Entropy (fork of axolotl, June 2026): no logits are materialised.");
+}
+
+/// A loop of one's own that keeps the model's output.
+void set_kept_logits(const Options& o, frameworks::StepSettings& s) {
+  if (o.kept_logits == frameworks::KeptLogits::kNone) return;
+  const bool own_loop =
+      o.name == "pytorch" || o.name == "transformers" || o.name == "fsdp2" || o.name == "deepspeed";
+  if (!own_loop || o.prefers)
+    reject("plan.keep_logits of " + std::string(o.prefers ? "DPO" : o.name),
+           "its own training loop keeps the loss only", "leave it out");
+  if (o.liger.loss || o.cut_loss)
+    reject("plan.keep_logits with this plan.cross_entropy", "no logits are materialised", "leave it out");
+  s.kept_logits = o.kept_logits;
 }
 
 /// Kernels of axolotl, when the types of the weights are known. It switches them on by itself, so a run that
@@ -446,11 +434,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
       notes.push_back(key + " has no effect: " +
                       (s.ddp.on ? "with parallel.zero = 0 each rank has all weights (DDP)."
                                 : "one device shards nothing."));
-  s.machine.cublas_workspace = workspace_of_products(o.products.capability);
-  if (o.products.capability == kAmdDevice)
-    notes.push_back(
-        "An AMD device: workspaces are those of hipBLASLt, 76 MiB for each of two threads. Its other kernels "
-        "are assumed to keep what those of CUDA keep.");
+  set_device(o, s, notes);
   if (o.compile && o.framework != Framework::kTorchtitan && o.framework != Framework::kTorchtune)
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");
@@ -480,16 +464,22 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_quantized(a, r, o, s, notes);
   else if (o.framework != Framework::kDeepSpeed)
     set_types(r, o, s, notes);
+  if (o.product_type && !s.product_type)
+    reject(
+        "plan.quant_compute",
+        "it is the type of products over a base in 4 bits without mixed precision, and not under DeepSpeed",
+        "leave it out: mixed precision multiplies in train.precision");
   if (o.f32_norms && !s.norm_weights)
     reject("plan.norms = \"fp32\"",
            "norms have a type of their own over a base in 4 bits only, and not under DeepSpeed",
            "leave it out");
   set_cut_loss(a, r, o, s, notes);
+  set_kept_logits(o, s);
   set_trainer_loss(a, r, o, s, notes);
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
   if (o.name == "unsloth") set_unsloth(a, r, s, notes);
   set_preferences(a, r, o, s, notes);
-  set_flash_attention_2(a, r, o, s, notes);
+  set_attention_kernels(a, r, o, s, notes);
   if (o.name == "transformers") set_release(a, r, o, s, notes);
   if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);

@@ -45,13 +45,14 @@ struct Options {
   bool flat_parameters = false;       // FSDP1
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
-  std::vector<std::string> fsdp_keys;          // settings of sharded weights that were given
-  std::optional<bool> packed_as_bytes;         // plan.quant_storage = "uint8"
-  bool f32_norms = false;                      // plan.norms
-  bool quantizes_experts = false;              // plan.quant_experts
-  std::optional<std::uint32_t> int8_outliers;  // columns of each input of LLM.int8()
-  bool no_sync = false;                        // FSDP reduces in the last micro-batch only
-  std::uint64_t ddp_bucket = 25u << 20;        // bytes
+  std::vector<std::string> fsdp_keys;               // settings of sharded weights that were given
+  std::optional<bool> packed_as_bytes;              // plan.quant_storage = "uint8"
+  bool f32_norms = false;                           // plan.norms
+  std::optional<frameworks::Element> product_type;  // plan.quant_compute
+  bool quantizes_experts = false;                   // plan.quant_experts
+  std::optional<std::uint32_t> int8_outliers;       // columns of each input of LLM.int8()
+  bool no_sync = false;                             // FSDP reduces in the last micro-batch only
+  std::uint64_t ddp_bucket = 25u << 20;             // bytes
   bool gradient_as_bucket_view = false;
   bool compile = false;                // torch.compile; otherwise eager execution
   bool compiles_loss = false;          // of torchtitan
@@ -80,8 +81,9 @@ struct Options {
   frameworks::LigerKernels liger;
   frameworks::AdapterKernels adapter_kernels;  // of axolotl
   bool adapter_kernels_given = false;
-  bool trainer_loss = false;   // of format v1 of LLaMA-Factory
-  bool cut_loss = false;       // Cut Cross Entropy
+  bool trainer_loss = false;  // of format v1 of LLaMA-Factory
+  bool cut_loss = false;      // Cut Cross Entropy
+  frameworks::KeptLogits kept_logits = frameworks::KeptLogits::kNone;
   bool prefers = false;        // plan.method = "dpo"
   bool reference = true;       // plan.reference_model
   bool torch_of_2024 = false;  // torchtune 0.4 with torch 2.5; else torch 2.15
@@ -112,6 +114,14 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 
 /// `what`: the setting; `why`: the reason, or what PyTorch has instead. Throws usage_error.
 [[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {});
+
+/// Workspaces, and whether the device has the kernels of compute capability 8.0.
+void set_device(const Options& options, frameworks::StepSettings& settings, std::vector<std::string>& notes);
+/// The package flash-attn in modules of transformers, and what SDPA takes on older devices; when the types
+/// are known. Throws usage_error.
+void set_attention_kernels(const model::Architecture& architecture, const RunSpec& run,
+                           const Options& options, frameworks::StepSettings& settings,
+                           std::vector<std::string>& notes);
 
 /// Replaces a model by the copy with other modules that Unsloth loads in its place, if there is one.
 void use_copy_of_unsloth(model::Architecture& architecture, std::vector<std::string>& notes);

@@ -165,6 +165,7 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   const bool narrow = s.autocast && (r.parallel.zero || o.f32_norms || keeps_loaded_type(r, o));
   if (o.f32_norms) set_f32_norms(a, r, o, s);
   s.weights = narrow ? s.autocast_type : Element::kF32;
+  if (s.nf4 && !s.autocast) s.product_type = o.product_type;
   const std::string type(run_file_name(r.compute));
   if (s.autocast && r.grad == DType::kBF16 && !r.parallel.zero) {
     s.adapters = Element::kBF16;
@@ -174,9 +175,10 @@ void set_quantized(const model::Architecture& a, const RunSpec& r, const Options
   }
   std::string note =
       "bitsandbytes quantizes the linear layers but the head, and computes their products in " +
-      (s.int8       ? "8 bits (LLM.int8())"
-       : s.autocast ? type
-                    : "fp32") +
+      (s.int8           ? "8 bits (LLM.int8())"
+       : s.autocast     ? type
+       : s.product_type ? std::string(*s.product_type == Element::kF16 ? "fp16" : "bf16")
+                        : "fp32") +
       ". Embedding, norms and head are in ";
   if (r.parallel.zero)
     note += type + ", as the model is loaded.";

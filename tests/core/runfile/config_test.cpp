@@ -127,6 +127,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
                                 "last_stage_layers",
                                 "offload_gradients",
                                 "fsdp_version",
+                                "quant_compute",
+                                "keep_logits",
                                 "backward_prefetch",
                                 "forward_prefetch",
                                 "use_orig_params",
