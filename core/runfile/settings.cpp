@@ -53,6 +53,20 @@ const Value& default_value(const Key& key) {
   return parsed.at(&key);
 }
 
+/// "q_proj,v_proj": the texts between the commas.
+Value list_of_texts(const Value& v) {
+  Value list;
+  list.kind = Value::Kind::kList, list.where = v.where;
+  for (std::size_t begin = 0; begin <= v.text.size();) {
+    const std::size_t end = std::min(v.text.find(',', begin), v.text.size());
+    const std::size_t first = std::min(v.text.find_first_not_of(' ', begin), end);
+    const std::size_t last = v.text.find_last_not_of(' ', end - 1);
+    list.items.push_back(text_value(v.text.substr(first, end == first ? 0 : last + 1 - first), v.where));
+    begin = end + 1;
+  }
+  return list;
+}
+
 }  // namespace
 
 /// File first, overrides after: the last value of a key wins.
@@ -158,7 +172,8 @@ void Settings::add_plugin(const Entry& e) {
   plugin_values_[rest] = e.value;
 }
 
-/// The value is TOML, or text if it is not valid TOML, so that quotes may be omitted on the command line.
+/// The value is TOML, or text if it is not valid TOML, so that quotes may be omitted on the command line; a
+/// list of texts may be written with commas alone.
 void Settings::add_override(const Override& o) {
   if (o.key.empty()) throw usage_error("the key is missing", "example: --set train.micro_batch=8", {"--set"});
   const Where where = !o.where.file.empty() ? o.where : Where{o.option.empty() ? "--set " + o.key : o.option};
@@ -171,6 +186,8 @@ void Settings::add_override(const Override& o) {
   const bool scalar = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
   if (key && scalar && accepts_text(key->type))
     v = text_value(o.value, where);  // output.dir=2024 is a folder name
+  const bool typed = o.where.file.empty() && v.kind == Value::Kind::kText;
+  if (key && key->type == Type::kTexts && typed && v.text.find(',') != v.text.npos) v = list_of_texts(v);
   if (v.kind == Value::Kind::kText) v.text = canonical_name(o.key, v.text);
   // More than 64 bits: TOML rejects it as a number, and as text the message would be misleading.
   if (key && !accepts_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))

@@ -295,6 +295,19 @@ BOOST_AUTO_TEST_CASE(numbers_of_overrides_are_read_as_toml_reads_them) {
   BOOST_TEST(parsed("", {{"optimizer.lr", "1e-5"}}).optimizer.lr == 1e-5);
 }
 
+BOOST_AUTO_TEST_CASE(a_list_of_texts_may_be_typed_with_commas) {
+  const auto targets = [](const char* text) {
+    return load_run({}, {{"plan.framework", "pytorch"}, {"lora.targets", text}}).run.lora_targets;
+  };
+  BOOST_TEST(targets("q_proj,v_proj") == targets("[\"q_proj\", \"v_proj\"]"));
+  BOOST_TEST(targets("q_proj, o_proj ,down_proj") == targets("[\"q_proj\", \"o_proj\", \"down_proj\"]"));
+  for (const auto& [text, wrong] : {std::pair{"q_proj,v_prj", "unknown matrix 'v_prj'"}, {"q_proj,,", "lora.targets is empty"}})
+    BOOST_CHECK_EXCEPTION(targets(text), Error, [wrong](const Error& e) {
+      BOOST_TEST(std::string(e.what()).find(wrong) != std::string::npos, e.what());
+      return true;
+    });
+}
+
 BOOST_AUTO_TEST_CASE(override_values_are_toml_or_unquoted_strings) {
   Folder f;
   f.write("2024", "x"), f.write("my text.txt", "x");
