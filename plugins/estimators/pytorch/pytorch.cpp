@@ -348,7 +348,7 @@ pytorch::Options options_of(const th_host* host) {
   o.paged_optimizer = given.flag("optimizer_paged", false);
   if (tune) {
     o.framework = pytorch::Framework::kTorchtune;
-    o.allocator.expandable_segments = !o.moved_logits;  // as importing it does since 2024
+    o.allocator.expandable_segments = !o.moved_logits && !o.torch_of_2024;  // as importing it since June 2025
     if (o.moved_logits && loss && loss != "plain")
       throw usage_error("torchtune 0.2 has no plan.cross_entropy = \"" + *loss +
                         "\": its losses in chunks began with 0.3");

@@ -105,6 +105,10 @@ void choose_devices(const RunSpec& r, LitgptRelease release, frameworks::StepSet
         "A layer has one flat parameter of frozen and trained weights (litgpt before August 2025), so the "
         "gradients of frozen weights are computed too: without reduction each rank keeps those of all "
         "layers.");
+  if (s.lora_rank && release == LitgptRelease::k2023)
+    notes.push_back(
+        "Every micro-batch is planned with data.seq_len tokens. The longest example is in the first one, "
+        "which finds no gradients: set data.seq_len to the longest example behind it.");
   notes.push_back(
       "Memory of flat parameters that other streams still use after its last use is not counted.");
 }

@@ -33,6 +33,33 @@ BOOST_AUTO_TEST_CASE(settings_of_sharded_weights_without_effect_are_noted) {
   BOOST_TEST(!has_note(transformers({{"fsdp_version", "1"}}), "has no effect"));
 }
 
+// Until August 2024 the recipes kept a copy of all logits in f32 but those of the last token, and used FSDP1.
+BOOST_AUTO_TEST_CASE(torchtune_of_early_2024_has_its_own_loss_and_units) {
+  using Options = std::map<std::string, std::string>;
+  const Options old{{"framework", "torchtune"}, {"framework_version", "0.2"}};
+  RunSpec r = mixed_precision();
+  r.recompute = Recompute::kFull, r.micro_batch = 2;
+  const auto logits = [&](const Options& options) {
+    return estimate(r, options).component_bytes(Component::kLogits);
+  };
+  // The peak is in the optimizer step, where nothing else is kept. A single row needs no copy.
+  BOOST_TEST(logits({{"framework", "torchtune"}, {"cross_entropy", "plain"}}) < 1024u);
+  BOOST_TEST(logits(old) == full_blocks(4ull * 2 * (r.seq_len - 1) * llama_8b().vocab));
+  BOOST_TEST(has_note(estimate(r, old), "torchtune 0.2"));
+  const auto refused = [&](const std::string& key, const std::string& value, const std::string& what) {
+    Options options = old;
+    options[key] = value;
+    check_refused(r, options, what);
+  };
+  refused("cross_entropy", "chunked", "its losses in chunks began with 0.3");
+  check_refused(r, old, "of that release Llama and Mistral", *model::find_planned_preset("gpt2"));
+  r.parallel.data = 2, r.parallel.zero = 3;
+  BOOST_TEST(has_note(estimate(r, old), "FSDP1: 2 ranks; every layer and the model are units, in bf16"));
+  refused("separate_ends", "true", "memory_efficient_fsdp_wrap");
+  r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4, r.lora_rank = 8, r.lora_targets = 127;
+  check_refused(r, old, "FSDP1 does not shard them");
+}
+
 BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared) {
   RunSpec r = mixed_precision();
   r.recompute = Recompute::kFull;
