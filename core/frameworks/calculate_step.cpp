@@ -104,7 +104,7 @@ std::vector<Tensor> of_all_layers(Tape& tape, std::vector<Tensor> parameters, co
   if (!units) return parameters;
   const auto is_of_unit_1 = [&](const Tensor& p) {
     const std::int32_t layer = tape.storage(p).layer;
-    return layer >= 0 && static_cast<std::uint32_t>(layer) / units->period == 1;
+    return layer >= 0 && units->unit_of(static_cast<std::uint32_t>(layer)) == 1;
   };
   const auto begin = std::ranges::find_if(parameters, is_of_unit_1);
   const std::vector<Tensor> each(begin, std::find_if_not(begin, parameters.end(), is_of_unit_1));
@@ -114,17 +114,20 @@ std::vector<Tensor> of_all_layers(Tape& tape, std::vector<Tensor> parameters, co
   return parameters;
 }
 
-/// The least number of layers after which their kinds repeat; 0 where they do not.
-std::uint32_t period_of(const model::Architecture& a) {
-  constexpr std::uint32_t kMost = 8;
+/// The least number of layers after which their kinds repeat, from the first layer on or behind some others
+/// (as the dense ones of DeepSeek). period 0: they do not.
+LayerUnits kinds_of(const model::Architecture& a, std::uint32_t layers) {
+  constexpr std::uint32_t kMost = 8, kMostLeading = 4;
   std::vector<std::size_t> kinds;  // of each layer: the first run of layers that are equal to it
   for (const model::LayerRun& run : a.layers) {
     const auto same = std::ranges::find(a.layers, run.layer, &model::LayerRun::layer);
     kinds.insert(kinds.end(), run.count, static_cast<std::size_t>(same - a.layers.begin()));
   }
-  for (std::uint32_t period = 1; period <= kMost && period < kinds.size(); ++period)
-    if (std::equal(kinds.begin() + period, kinds.end(), kinds.begin())) return period;
-  return 0;
+  for (std::uint32_t leading = 0; leading <= kMostLeading; ++leading)
+    for (std::uint32_t period = 1; period <= kMost && leading + period < kinds.size(); ++period)
+      if (std::equal(kinds.begin() + leading + period, kinds.end(), kinds.begin() + leading))
+        return {period, layers, leading};
+  return {0, layers, 0};
 }
 
 /// Of CPUOffloadPolicy: pinned shards, and their gradients, which arrive in pinned tensors too; the moments
@@ -135,7 +138,7 @@ HostMemory offloaded_by_fsdp(const std::vector<ShardedUnits::OffloadedShard>& sh
   const int moments = s.optimizer == Optimizer::kAdamW ? 2 : s.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
   for (const ShardedUnits::OffloadedShard& shard : shards) {
     const bool stands_for_many =
-        units && shard.layer >= 0 && static_cast<std::uint32_t>(shard.layer) / units->period == 1;
+        units && shard.layer >= 0 && units->unit_of(static_cast<std::uint32_t>(shard.layer)) == 1;
     const std::uint32_t times = stands_for_many ? units->count() - kRepeatedFrom + 1 : 1;
     const std::uint64_t bytes = shard.elements * bytes_of(shard.type);
     for (std::uint32_t i = 0; i < times; ++i) {
@@ -260,9 +263,13 @@ std::optional<LayerUnits> repeated_units(const model::Architecture& a, const Ste
     return std::nullopt;
   // A reference model under FSDP2 may be one unit, whose size depends on the number of layers.
   if (s.preferences.trainer == PreferenceTrainer::kTrl && s.fsdp.ranks && !s.fsdp.flat) return std::nullopt;
-  const LayerUnits units{period_of(a), layers_of(a, s)};
+  LayerUnits units = kinds_of(a, layers_of(a, s));
   // A pipeline stage may begin in the middle of a unit.
-  if (units.period == 0 || (units.period > 1 && s.stage.stages > 1)) return std::nullopt;
+  if (units.period == 0 || ((units.period > 1 || units.leading > 0) && s.stage.stages > 1))
+    return std::nullopt;
+  // Weights that are gathered early with those of experts are allocated while the layer before runs, and
+  // freed by the one behind. Units refer to their neighbours only.
+  if (s.expert > 1 && units.period == 1) units.period = 2;
   return units.count() > kRepeatedFrom + 1 ? std::optional(units) : std::nullopt;
 }
 

@@ -66,6 +66,7 @@ class Repeater final : public LayerRepetition {
   Repeater(const Trace& small, std::span<const std::int32_t> executed, const LayerUnits& units)
       : small_(small),
         executed_(executed),
+        units_(units),
         period_(static_cast<std::int32_t>(units.period)),
         layers_(static_cast<std::int32_t>(units.count())) {}
 
@@ -130,7 +131,8 @@ class Repeater final : public LayerRepetition {
   std::int32_t layer_of(std::size_t event) const {
     const std::int32_t layer =
         executed_[event] >= 0 ? executed_[event] : small_.storages[small_.events[event].storage].layer;
-    return layer < 0 ? layer : std::min(layer / period_, kLast);
+    if (layer < 0) return layer;
+    return std::min(static_cast<std::int32_t>(units_.unit_of(static_cast<std::uint32_t>(layer))), kLast);
   }
 
   bool find_runs() {
@@ -273,6 +275,7 @@ class Repeater final : public LayerRepetition {
 
   const Trace& small_;
   std::span<const std::int32_t> executed_;
+  LayerUnits units_;
   std::int32_t period_, layers_;
   std::vector<Run> runs_;
   std::vector<std::uint32_t> home_;                             // run that allocates a storage
@@ -305,7 +308,7 @@ std::optional<std::vector<bool>> kept_by_step(const Trace& t, const TraceMark& f
 }
 
 bool repeat_saved_bytes(std::vector<std::uint64_t>& bytes, const LayerUnits& units) {
-  const auto first = bytes.begin() + 1 + units.period, second = first + units.period;
+  const auto first = bytes.begin() + 1 + units.leading + units.period, second = first + units.period;
   if (!std::equal(first, second, second)) return false;
   const std::vector<std::uint64_t> each(first, second);
   const std::ptrdiff_t at = first - bytes.begin();

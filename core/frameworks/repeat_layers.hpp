@@ -1,6 +1,7 @@
 // A trace of a model with many equal layers, or of layers of a few kinds in turn, from that of a model with
 // few of them. Used by training_step() to save time; it changes no result.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,10 +15,12 @@ namespace trainhost::frameworks {
 /// Units of the small model: the first, two whose events repeat, and the last.
 inline constexpr std::uint32_t kRepeatedFrom = 4;
 
-/// Equal units of `period` consecutive layers. The layers behind the last whole unit belong to the last one.
+/// Equal units of `period` consecutive layers. `leading` layers before them belong to the first unit, and
+/// those behind the last whole unit to the last one.
 struct LayerUnits {
-  std::uint32_t period = 1, layers = 0;
-  std::uint32_t count() const { return layers / period; }
+  std::uint32_t period = 1, layers = 0, leading = 0;
+  std::uint32_t count() const { return (layers - leading) / period; }
+  std::uint32_t unit_of(std::uint32_t layer) const { return (std::max(layer, leading) - leading) / period; }
   /// Layers of the small model.
   std::uint32_t few() const { return layers - (count() - kRepeatedFrom) * period; }
 };

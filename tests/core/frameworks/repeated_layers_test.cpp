@@ -135,6 +135,34 @@ BOOST_AUTO_TEST_CASE(layers_of_two_kinds_in_turn) {
   check(a, s, "other layers", false);
 }
 
+// Units of experts are gathered early: what a layer gathers, the layer behind the next one frees. Dense
+// layers before those with experts are part of the first unit.
+BOOST_AUTO_TEST_CASE(experts_of_torchtitan_on_several_ranks) {
+  model::Architecture a = llama(17);
+  model::Layer& layer = a.layers.front().layer;
+  layer.mlp.width = 0;
+  layer.experts.count = 8, layer.experts.active = 2, layer.experts.each.width = 96;
+  StepSettings s = settings_of(ModelSource::kTorchtitan);
+  s.fsdp.ranks = 8, s.fsdp.separate_ends = true;
+  for (const std::uint32_t leading : {0u, 1u, 3u}) {
+    a.family = leading ? "deepseek_v3" : "qwen3_moe";
+    layer.attention.qk_norm = leading ? model::NormKind::kNone : model::NormKind::kRms;
+    model::Architecture mixed = a;
+    if (leading) {
+      model::LayerRun dense = a.layers.front();
+      dense.count = leading, dense.layer.experts = {}, dense.layer.mlp.width = 192;
+      mixed.layers.insert(mixed.layers.begin(), dense);
+    }
+    for (const std::uint32_t expert : {1u, 4u})
+      for (const int recomputed : {0, 1, 2}) {
+        s.expert = expert, s.checkpoint = recomputed == 1, s.selective = recomputed == 2;
+        check(mixed, s,
+              std::to_string(leading) + " dense layers, experts on " + std::to_string(expert) +
+                  " ranks, recomputation " + std::to_string(recomputed));
+      }
+  }
+}
+
 // Tensors of up to hundreds of MiB, which have segments of their own or divide them.
 BOOST_AUTO_TEST_CASE(large_tensors) {
   model::Architecture a = llama(12);
