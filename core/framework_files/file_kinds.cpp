@@ -210,6 +210,16 @@ const Kind& recognize(const File& f, Syntax syntax, const std::string& text) {
                     {f.path, 1, 1});
 }
 
+/// A named kind is taken as it is, also where none of its keys occurs, unless those of another kind do.
+void check_named_kind(const File& f, Syntax syntax) {
+  if (f.kind->telling.empty() || telling_keys(*f.kind, f.entries) > 0) return;
+  for (const Kind& k : kinds())
+    if (k.syntax == syntax && k.name != std::string_view(f.kind->name) && telling_keys(k, f.entries) > 1)
+      throw usage_error(
+          fmt::format("this looks like a file of {}, and has no key of {}", k.name, f.kind->name),
+          fmt::format("give it as --from={}:{}, or without a kind", k.name, f.path), {f.path, 1, 1});
+}
+
 }  // namespace
 
 // Read in this order: accelerate after transformers, whose values replace its own, and DeepSpeed last,
@@ -315,8 +325,10 @@ File read_file(const std::string& argument) {
   if (f.entries.empty())
     throw usage_error("the file sets no key",
                       "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
-  // A named kind is taken as it is, also where none of its keys occurs.
-  if (!f.kind) f.kind = &recognize(f, syntax, text);
+  if (!f.kind)
+    f.kind = &recognize(f, syntax, text);
+  else
+    check_named_kind(f, syntax);
   if (syntax == Syntax::kYaml && is_json(f.path, text) && f.kind->read != read_deepspeed)
     check_json(text, f.path, false);
   if ((f.kind->read == read_swift || f.kind->read == read_swift_megatron) && syntax == Syntax::kYaml) {

@@ -42,6 +42,9 @@ void set_ddp_bucket(Job& job, const runfile::Entry& from);
 /// Double quantization means nothing for a base that is not quantized to 4 bits.
 void drop_unused_double_quantization(Job& job);
 
+/// For a run without adapters: throws if a file quantizes its weights, which trainers refuse to train.
+void refuse_trained_quantized_weights(const Job& job, const std::string& hint);
+
 /// Sets the number of replicas that each shard the weights. Plans shard over all data-parallel ranks.
 void set_replicas(Job& job, const runfile::Entry& from, const char* key);
 

@@ -215,11 +215,12 @@ void set_type_of_checkpoint(Job& job, const Entries& entries) {
 /// head of a quantized model as they are loaded, and casts the adapters to bf16.
 void trainer_loaded_type(Job& job, bool trl) {
   // TRL reads the LoRA keys of ModelConfig only with use_peft.
-  const bool adapters = job.find("@peft");
+  const bool adapters = job.find("@peft") || job.is_option("lora.rank");
   const Given* base = job.find("lora.base");
   const bool casts_adapters = trl && adapters && base && (base->value == "nf4" || base->value == "int8");
   if (!adapters)
-    job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
+    refuse_trained_quantized_weights(job, "add use_peft: true, or --set lora.rank=16; or load it in 16 bits"),
+        job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   else
     job.set_default("lora.rank", "16", "default of TRL"),
         job.set_default("lora.alpha", "32", "default of TRL"),

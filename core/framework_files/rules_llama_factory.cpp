@@ -154,6 +154,7 @@ void factory_adapters(Job& job) {
   // finetuning_type is lora by default.
   const bool adapters = !kind || kind->value == "lora" || kind->value == "oft";
   if (!adapters) {
+    refuse_trained_quantized_weights(job, "set finetuning_type: lora, or remove quantization_bit");
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
     return;
   }

@@ -247,6 +247,17 @@ void set_ddp_bucket(Job& job, const Entry& from) {
   job.set("plan.ddp_bucket", std::to_string(whole_of(from)) + "MiB", from);
 }
 
+void refuse_trained_quantized_weights(const Job& job, const std::string& hint) {
+  const Given* base = job.find("lora.base");
+  if (!base || base->by_default || job.is_option("lora.rank") ||
+      (base->value != "nf4" && base->value != "int8"))
+    return;
+  throw usage_error(
+      fmt::format("{} quantizes the weights, but no adapters are trained: weights in {} bits cannot be",
+                  base->key, base->value == "nf4" ? 4 : 8),
+      hint, base->where);
+}
+
 void set_replicas(Job& job, const Entry& from, const char* key) {
   const std::uint64_t n = whole_of(from);
   if (n > 1) job.not_modelled = kHybrid;

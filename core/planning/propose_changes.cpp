@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
@@ -53,7 +54,12 @@ class ChangeProposer {
 
   /// Tensors that a fused kernel does not materialise.
   void avoid_materialised() {
-    if (r_.memory.cross_entropy == CrossEntropy::kPlain)
+    if (r_.memory.cross_entropy == CrossEntropy::kPlain && has_liger(c_.framework))
+      add(Price::kFree, {{{{"plan.cross_entropy", "liger"}},
+                          "head and loss in chunks of tokens by Liger, which has kernels for layers too",
+                          0,
+                          "free: the same result"}});
+    else if (r_.memory.cross_entropy == CrossEntropy::kPlain)
       add(Price::kFree, {{{{"plan.cross_entropy", "fused"}},
                           "logits are computed in chunks and never materialised",
                           0,
@@ -261,6 +267,13 @@ class ChangeProposer {
         false, s_.update_bytes, s_.kept_states);
   }
 
+  /// Frameworks that train models of transformers, whose own loss in chunks is that of Liger.
+  static bool has_liger(std::string_view framework) {
+    constexpr std::string_view kNames[] = {"pytorch", "transformers", "axolotl", "llama-factory",
+                                           "deepspeed"};
+    return std::ranges::find(kNames, framework) != std::end(kNames);
+  }
+
   static bool trains_adapters(std::string_view framework) {
     return framework != "megatron" && framework != "torchtitan";
   }
@@ -296,7 +309,12 @@ class ChangeProposer {
                        "trains fewer parameters"});
     // The weights of adapters, and what they save, are much smaller than the activations of the model.
     add(Price::kResult, std::move(ranks), true, 2 * s_.trained_bytes + s_.activation_bytes / 4);
-    if (bits_of(r_.weight) > 4)
+    if (r_.mode == RunMode::kQlora && !r_.memory.double_quantized)
+      add(Price::kResult, {{{{"lora.double_quant", "true"}},
+                            "scales of the 4-bit weights in 8 bits too (double quantization)",
+                            0.02,
+                            "rounds scales"}});
+    if (bits_of(r_.weight) > 4 && r_.mode != RunMode::kQlora)
       add(Price::kResult, {{{{"lora.base", "nf4"}, {"lora.double_quant", "true"}},
                             "frozen 4-bit weights (QLoRA)",
                             0.5,

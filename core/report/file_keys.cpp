@@ -62,7 +62,12 @@ std::string needs_more_text(const std::vector<FileKey>& keys) {
       out += (out.empty() ? "not planned, and may need more memory: " : ", ") +
              // The name of a model states what is not planned; an option alone does not.
              escaped(k.key.starts_with("--") ? k.value : k.key, 80);
-  return out;
+  // A key without a similar one may be of another program; a misspelt one was meant to count.
+  std::string misspelt;
+  for (const FileKey& k : keys)
+    if (k.use == KeyUse::kNotUnderstood && !k.note.empty())
+      misspelt += (misspelt.empty() ? "not understood, perhaps misspelt: " : ", ") + escaped(k.key, 80);
+  return out + (out.empty() || misspelt.empty() ? "" : "; ") + misspelt;
 }
 
 void add_file_keys(JsonValue& document, const std::vector<FileKey>& keys) {

@@ -15,8 +15,8 @@ std::vector<std::string> file_keys_sentences(const std::vector<runfile::FileKey>
 /// The same with a heading, for a terminal.
 std::string file_keys_text(const std::vector<runfile::FileKey>& keys, const Terminal& t);
 
-/// "not planned, and may need more: rl, lora_modules_to_save"; "" where no key may need more memory. It
-/// belongs to the verdict, so that "fits" is not read without it.
+/// "not planned, and may need more memory: rl; not understood, perhaps misspelt: lora_rnk"; "" where no key
+/// may change the plan so. It belongs to the verdict, so that "fits" is not read without it.
 std::string needs_more_text(const std::vector<runfile::FileKey>& keys);
 
 /// Adds "file_keys" to a document: one object per key, in the order of the files, with "use": "used",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <string_view>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -38,7 +39,23 @@ std::set<std::string> keys_to_search(const planning::SearchRequest& request) {
 /// are, which ZeRO and a global batch need: then those of --devices.
 runfile::RunConfig load_searched(const SearchArguments& a, const planning::SearchRequest& request) {
   std::vector<runfile::Override> more = target_overrides(a.common, a.target);
-  const auto load = [&] { return load_config(a.common, more, keys_to_search(request)); };
+  // The accumulation follows from the sequences of a step: --global-batch gives those that a file leaves
+  // open.
+  const auto load = [&] {
+    constexpr std::string_view kAccumulation = "--set train.grad_accum=VALUE";
+    try {
+      return load_config(a.common, more, keys_to_search(request));
+    } catch (const Error& e) {
+      std::string hint = e.hint();
+      const std::size_t at = hint.find(kAccumulation);
+      if (at == hint.npos) throw;
+      if (!a.global_batch)
+        throw Error(e.code(), e.what(), hint.replace(at, kAccumulation.size(), "--global-batch=N"),
+                    e.where());
+    }
+    more.push_back({"train.grad_accum", "1", "--global-batch"});
+    return load_config(a.common, more, keys_to_search(request));
+  };
   if (a.common.from.empty() || !a.devices || request.fixed.count("parallel.data")) return load();
   try {
     runfile::RunConfig c = load();

@@ -174,6 +174,13 @@ BOOST_AUTO_TEST_CASE(the_kind_can_be_named) {
   const Folder folder;
   const std::string path = (folder.path() / "args").string();
   std::ofstream(path) << "batch_size: 4\n";
+  // Keys of another kind are a mistake.
+  const std::string other = (folder.path() / "ds.json").string();
+  std::ofstream(other) << R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})";
+  BOOST_CHECK_EXCEPTION(read_files({"torchtune:" + other}, {}), Error, [&](const Error& e) {
+    return e.what() == std::string("this looks like a file of deepspeed, and has no key of torchtune") &&
+           e.hint() == "give it as --from=deepspeed:" + other + ", or without a kind";
+  });
   const auto s = read_files({"torchtune:" + path}, {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}});
   BOOST_TEST(testing::by_key(s).at("train.micro_batch") == "4 @1");
 }

@@ -172,6 +172,41 @@ BOOST_AUTO_TEST_CASE(the_verdict_names_what_is_not_planned_and_may_need_more_mem
   BOOST_TEST(more == 2);
   r = job.run({"plan", "--from", "plain.yaml", "--device=rtx-4090"});
   BOOST_TEST(!has(r.out, "may need more"), r.out);
+  // A key that was meant to count may change the plan; one of another program does not.
+  std::ofstream(job.folder.path() / "misspelt.yaml") << model << "lora_alhpa: 32\nsomething_else: 1\n";
+  r = job.run({"plan", "--from", "misspelt.yaml", "--device=rtx-4090"});
+  BOOST_TEST(has(r.out, "fits in 23.6 GiB (rtx-4090)\n  not understood, perhaps misspelt: lora_alhpa\n"),
+             r.out);
+}
+
+// Search computes the accumulation: a global batch that a script leaves open is given by its own option.
+BOOST_AUTO_TEST_CASE(search_takes_the_global_batch_of_a_script_from_its_option) {
+  Job job;
+  std::ofstream(job.folder.path() / "run.sh")
+      << "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 --vocab-size "
+         "1000 "
+         "--swiglu --normalization RMSNorm --hidden-dropout 0 --micro-batch-size 1 --seq-length 128 "
+         "--global-batch-size $GBS\n";
+  Outcome r = job.run({"search", "--from", "run.sh", "--device=h100-80gb", "--devices=4"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "give it: --global-batch=N"), r.err);
+  r = job.run({"search", "--from", "run.sh", "--device=h100-80gb", "--devices=4", "--global-batch=16"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "16 sequences of 128 tokens per step"), r.out);
+}
+
+// Advice that the estimator of the first plan can follow, and whose words say what changes.
+BOOST_AUTO_TEST_CASE(a_run_over_nf4_weights_is_offered_the_loss_of_liger_and_double_quantization) {
+  Job job;
+  std::ofstream(job.folder.path() / "trl.json")
+      << R"({"model_name_or_path": "Qwen/Qwen2.5-7B", "max_length": 2048, "per_device_train_batch_size": 4,
+             "bf16": true, "use_peft": true, "load_in_4bit": true, "optim": "paged_adamw_8bit"})";
+  const Outcome r = job.run({"plan", "--from", "trl.json", "--budget=20GiB"});
+  BOOST_TEST(has(r.out, "plan.cross_entropy = \"liger\""), r.out);
+  BOOST_TEST(!has(r.out, "frozen 4-bit weights"), r.out);
+  BOOST_TEST(
+      job.run({"plan", "--from", "trl.json", "--budget=20GiB", "--set", "plan.cross_entropy=liger"}).code ==
+      0);
 }
 
 // The frozen module and a trained copy of it, with gradient and moments, as PEFT keeps them.
