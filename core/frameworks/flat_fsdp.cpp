@@ -55,7 +55,10 @@ std::vector<Tensor> FlatFsdp::start() {
     u.elements += u.padding_behind;
     u.part = (u.elements + policy_.ranks - 1) / policy_.ranks;
     t_.layer = u.layer;
-    u.shard = t_.parameter({static_cast<std::int64_t>(u.part)}, u.shard_type, "flat parameter", u.trained);
+    const Shape part{static_cast<std::int64_t>(u.part)};
+    u.shard = policy_.offloads ? t_.absent_parameter(part, u.shard_type)
+                               : t_.parameter(part, u.shard_type, "flat parameter", u.trained);
+    u.shard->requires_grad = u.trained;
     u.flat = t_.absent_parameter({static_cast<std::int64_t>(u.elements)}, u.type);
     u.flat->requires_grad = u.trained;
     unit_of_flat_.emplace(u.flat.get(), static_cast<std::size_t>(&u - units_.data()));
@@ -107,6 +110,12 @@ void FlatFsdp::gather(Unit& u) {
   if (std::exchange(u.is_gathered, true)) return;
   Tensor shard;  // until the weights are gathered
   if (is_cast(u)) shard = buffer(u, u.part, u.type, Purpose::kCommunication, "shard, cast", Stream::kCast);
+  if (policy_.offloads) {
+    // _use_low_precision_shard() casts from a copy on the device; flat_param_to() gathers from one.
+    const Tensor copy = buffer(u, u.part, u.shard_type, Purpose::kCommunication,
+                               "shard, copied from host memory", Stream::kCast);
+    if (!is_cast(u)) shard = copy;
+  }
   t_.make_present(u.flat, u.part * policy_.ranks * bytes_of(u.type), u.layer, "flat parameter",
                   "gathered weights");
   t_.storage(u.flat).stream = Stream::kGather;
@@ -291,9 +300,17 @@ void FlatFsdp::reduce(Unit& u) {
   };
   Tensor reduced = result(policy_.reduce);
   if (policy_.reduce != policy_.shards) reduced = result(policy_.shards);
-  // Those of later micro-batches are added in place.
-  Tensor& sum = policy_.original_parameters ? u.reduced : u.shard->grad;
+  // Those of later micro-batches are added in place. Offloaded ones (_offload_grad()) stay until
+  // prepare_gradient_for_optim() takes the copy in host memory.
+  Tensor& sum = policy_.original_parameters || policy_.offloads ? u.reduced : u.shard->grad;
   if (!sum) sum = std::move(reduced);
+}
+
+std::vector<ShardedUnits::OffloadedShard> FlatFsdp::offloaded() const {
+  std::vector<OffloadedShard> shards;
+  if (!policy_.offloads) return shards;
+  for (const Unit& u : units_) shards.push_back({u.part, u.shard_type, u.trained, u.layer});
+  return shards;
 }
 
 void FlatFsdp::after_backward() {
@@ -311,7 +328,8 @@ void FlatFsdp::after_backward() {
     if (reduces_ || policy_.reshard_after_forward) free_weights(u);
     u.awaits_backward = u.in_backward = u.has_views = u.shows_gathered = false;
     u.place = kNoPlace;
-    if (!policy_.original_parameters || !reduces_) continue;
+    if (policy_.offloads && reduces_) u.reduced.reset();
+    if (!policy_.original_parameters || policy_.offloads || !reduces_) continue;
     for (const Tensor& p : u.updated)
       if (!p->grad) p->grad = t_.alias(u.reduced, p->shape);
   }

@@ -44,6 +44,7 @@ class FlatFsdp : public ShardedUnits {
   void after_forward(std::int32_t unit, const Tensor& output) override;
   void before_backward(bool reduces) override { reduces_ = reduces; }
   void after_backward() override;
+  std::vector<OffloadedShard> offloaded() const override;
 
  private:
   struct View {

@@ -40,7 +40,7 @@ struct FsdpPolicy {
   bool sums_by_unit = false;
   /// fully_shard() of the model alone: all weights are one unit, which is freed where layers would be.
   bool one_unit = false;
-  /// CPUOffloadPolicy: shards, their gradients and the optimizer are in host memory.
+  /// CPUOffloadPolicy, or CPUOffload of FSDP1: shards, their gradients and the optimizer are in host memory.
   bool offloads = false;
   /// The last layer stays gathered after its forward pass.
   bool keeps_last_layer = false;

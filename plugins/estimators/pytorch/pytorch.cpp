@@ -92,7 +92,9 @@ void reject_settings_of_the_closed_form(const rules::Options& given, const std::
   if (given.flag("saved_head", false) || given.flag("saved_embedding", false))
     refuse("modules that are trained whole beside adapters");
   const bool offloads = given.word("offload_gradients", {"none", "cpu", "nvme"}).value_or("none") != "none";
-  if (offloads && framework != "deepspeed" && framework != "torchtune")
+  constexpr std::string_view kWithHostMemory[] = {"deepspeed", "torchtune", "transformers", "fsdp2",
+                                                  "llama-factory"};
+  if (offloads && std::ranges::find(kWithHostMemory, framework) == std::end(kWithHostMemory))
     refuse("plan.offload_gradients: memory of the host");
 }
 

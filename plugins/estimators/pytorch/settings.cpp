@@ -45,6 +45,12 @@ bool sharded(const RunSpec& r, const Options& o) {
   return o.framework == Framework::kPlain ? r.parallel.zero > 0 : true;
 }
 
+/// Whether FSDP may keep the shards of this run in host memory: set_fsdp().
+bool offloads_shards(const RunSpec& r, const Options& o) {
+  return (o.framework == Framework::kPlain && o.by_accelerate && r.parallel.zero) ||
+         o.framework == Framework::kFsdp2;
+}
+
 /// A run that trains adapters on a frozen base.
 bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
 
@@ -301,6 +307,8 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
            "leave it out");
   if (o.int8_outliers && !(adapts(r) && r.memory.frozen == DType::kI8))
     reject("plan.int8_outliers of this run", "it is a setting of lora.base = \"int8\"", "leave it out");
+  if (o.offload_gradients && o.framework == Framework::kPlain && !offloads_shards(r, o))
+    reject("plan.offload_gradients", "this run keeps everything on the device", "leave it out");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace && !megatron)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
@@ -308,6 +316,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
                                   {r.memory.optimizer_in, "optimizer"},
                                   {r.memory.activations_in, "activations"}})
     if (tier != Tier::kDevice && !torchtune &&
+        !(offloads_shards(r, o) && std::string_view(key) != "activations") &&
         !(o.name == "unsloth" && std::string_view(key) == "activations") &&
         !(o.framework == Framework::kDeepSpeed && std::string_view(key) != "activations"))
       reject("plan.offload_" + std::string(key), "this run keeps everything on the device");

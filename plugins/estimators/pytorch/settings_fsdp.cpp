@@ -38,6 +38,28 @@ void require_compared_family(const model::Architecture& a, const Options& o,
            "set lora.base to \"bf16\"");
 }
 
+/// CPUOffloadPolicy of FSDP2, CPUOffload of FSDP1 (fsdp_offload_params of accelerate).
+void set_offload(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                 std::vector<std::string>& notes) {
+  const bool weights = r.memory.weights_in != Tier::kDevice,
+             optimizer = r.memory.optimizer_in != Tier::kDevice;
+  if (!weights && !optimizer && !o.offload_gradients) return;
+  if (!weights || !optimizer)
+    reject("this offload with FSDP", "it moves weights, gradients and optimizer together",
+           "set plan.offload_weights and plan.offload_optimizer to \"cpu\"");
+  if (r.memory.weights_in == Tier::kDisk || r.memory.optimizer_in == Tier::kDisk)
+    reject("offload to \"nvme\" with FSDP", "it has host memory only");
+  if (s.optimizer == Optimizer::kAdamW8bit || s.paged_optimizer)
+    reject("this optimizer with weights in host memory", "it needs weights on the device",
+           "set optimizer.name to \"adamw\"");
+  s.fsdp.offloads = true;
+  notes.push_back(
+      "Shards of weights, their gradients and the optimizer are in host memory (fsdp_offload_params): the "
+      "device "
+      "has gathered weights and activations" +
+      std::string(s.whole_packed ? ", and all packed weights" : "") + ". Not compared with PyTorch.");
+}
+
 }  // namespace
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
@@ -83,6 +105,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     f.casts_output = mixed && !o.flat_parameters;
     f.reduce = mixed ? s.weights : f.shards;
   }
+  set_offload(r, o, s, notes);
   f.flat = o.flat_parameters;
   if (f.flat) {
     f.original_parameters = o.original_parameters;

@@ -528,6 +528,44 @@ BOOST_AUTO_TEST_CASE(the_settings_of_a_run_with_offload_allocate_what_pytorch_co
   BOOST_TEST(cases >= 8u);
 }
 
+BOOST_AUTO_TEST_CASE(fsdp_offloads_shards_gradients_and_optimizer_together) {
+  constexpr std::uint64_t kPart = 8030261248 / 8;  // parameters of a rank
+  const std::map<std::string, std::string> gradients{{"offload_gradients", "cpu"}};
+  for (const char* version : {"1", "2"}) {
+    std::map<std::string, std::string> more{{"framework", "transformers"}, {"fsdp_version", version}};
+    RunSpec r = mixed_precision();
+    r.parallel.data = 8, r.parallel.zero = 3;
+    const MemoryReport on_device = estimate(r, more);
+    more.merge(std::map(gradients));
+    r.memory.weights_in = r.memory.optimizer_in = Tier::kHost;
+    const MemoryReport report = estimate(r, more);
+    BOOST_TEST_CONTEXT("FSDP" << version) {
+      // f32 shards and two moments, less the copy of the largest shard. Gradients of the shards are on the
+      // device for a time under FSDP1, and freed one by one under FSDP2.
+      BOOST_TEST(bytes_of(report, Purpose::kOptimizerState) == 0u);
+      const std::uint64_t saved = on_device.tier_bytes(Tier::kDevice) - report.tier_bytes(Tier::kDevice);
+      BOOST_TEST(saved > 11 * kPart);
+      BOOST_TEST(saved < 17 * kPart);
+      BOOST_TEST(report.tier_bytes(Tier::kHost) + report.tier_bytes(Tier::kPinned) >= 16 * kPart);
+      BOOST_TEST(on_device.tier_bytes(Tier::kHost) == 0u);
+      BOOST_TEST(has_note(report, "are in host memory (fsdp_offload_params)"));
+    }
+    // Adapters: the frozen base is most of what is moved.
+    RunSpec lora = r;
+    lora.mode = RunMode::kLora, lora.lora_rank = 8, lora.lora_targets = frameworks::kLoraQ;
+    const std::uint64_t moved = estimate(lora, more).tier_bytes(Tier::kDevice);
+    lora.memory.weights_in = lora.memory.optimizer_in = Tier::kDevice;
+    const std::uint64_t kept =
+        estimate(lora, {{"framework", "transformers"}, {"fsdp_version", version}}).tier_bytes(Tier::kDevice);
+    BOOST_TEST(kept - moved > kPart);
+    RunSpec half = r;
+    half.memory.optimizer_in = Tier::kDevice;
+    check_refused(half, more, "this offload with FSDP: it moves weights, gradients and optimizer together");
+    half.memory.optimizer_in = Tier::kDisk;
+    check_refused(half, more, "offload to \"nvme\" with FSDP: it has host memory only");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_offloaded_optimizer_is_in_host_memory_as_pytorch_allocates_it) {
   RunSpec r = mixed_precision();
   r.parallel.data = 8, r.parallel.zero = 2;
