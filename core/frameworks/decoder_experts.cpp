@@ -180,23 +180,25 @@ Tensor Decoder::expert_modules(const Tensor& x, const LayerWeights& w) {
 }
 
 /// The modules of the router and of the experts. Both get the rows of all tokens, the experts also the
-/// weights of the router.
+/// weights of the router. To stage 3 of ZeRO the block of Mixtral and Qwen3-MoE is a leaf, whose own call
+/// gathers all weights in it (DEFAULT_LEAF_MODULE_CLASSES), so it calls no module but the one of gpt-oss.
 Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const ModuleScope scope(t_, "mlp.experts");
   const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token;
   const Tensor flat = view(t_, x, {tokens, hidden_});
   Routing routing;
-  routing.weights = module(gpt_oss_ ? "mlp.router" : "mlp.gate", flat, [&](const Tensor& in) {
-    if (gpt_oss_) {
+  Tensor result;
+  if (gpt_oss_) {
+    routing.weights = module("mlp.router", flat, [&](const Tensor& in) {
       routing = route_of_gpt_oss(t_, in, w.router, w.router_bias, k);
-    } else {
-      const Tensor logits = logits_of(t_, in, w.router);
-      routing = route(t_, logits, k, a_.family == "qwen3_moe" ? logits->type : Element::kF32);
-    }
-    return routing.weights;
-  });
-  const Tensor result =
-      module("mlp.experts", flat, [&](const Tensor& in) { return stacked_experts(in, w, routing); });
+      return routing.weights;
+    });
+    result = module("mlp.experts", flat, [&](const Tensor& in) { return stacked_experts(in, w, routing); });
+  } else {
+    const Tensor logits = logits_of(t_, flat, w.router);
+    routing = route(t_, logits, k, a_.family == "qwen3_moe" ? logits->type : Element::kF32);
+    result = stacked_experts(flat, w, routing);
+  }
   return view(t_, result, {batch_, sequence_, hidden_});
 }
 
@@ -240,8 +242,7 @@ Tensor Decoder::stacked_experts(const Tensor& flat, const LayerWeights& w, const
   } else {
     const std::int64_t width = h->shape[1] / 2;
     const std::vector<Tensor> parts = split(t_, h, {width, width});
-    const Tensor gate =
-        module("mlp.experts.act_fn", parts[0], [this](const Tensor& in) { return silu(t_, in); });
+    const Tensor gate = silu(t_, parts[0]);
     h = mul(t_, gate, parts[1]);
   }
   if (w.experts_down_bias) biases = selected_rows(t_, w.experts_down_bias, sorted);

@@ -284,15 +284,16 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
                                : weight(shape, module);
     };
     const auto add_router = [&] {
-      w.router = own({n, hidden_}, gpt_oss_ ? "mlp.router" : "mlp.gate");
+      w.router = own({n, hidden_}, gpt_oss_ ? "mlp.router" : zero3_ ? Zero3::kLeaf : "mlp.gate");
       if (l.experts.router_bias) w.router_bias = own({n}, "mlp.router");
     };
     // Qwen3MoeSparseMoeBlock declares its experts before the router.
     const bool router_last = a_.family == "qwen3_moe";
     if (!router_last) add_router();
-    // One module has both matrices; only reports name them.
-    const char *up = zero3_ ? "mlp.experts" : "mlp.experts.gate_up_proj",
-               *down = zero3_ ? "mlp.experts" : "mlp.experts.down_proj";
+    // Stage 3 gathers them in one module: see experts(). Only reports name them.
+    const char* gathered_in = gpt_oss_ ? "mlp.experts" : Zero3::kLeaf;
+    const char *up = zero3_ ? gathered_in : "mlp.experts.gate_up_proj",
+               *down = zero3_ ? gathered_in : "mlp.experts.down_proj";
     w.experts_up = own({n, 2 * width, hidden_}, up);
     if (l.experts.each.up_bias) w.experts_up_bias = own({n, 2 * width}, up);
     w.experts_down = own({n, hidden_, width}, down);

@@ -138,7 +138,6 @@ Tensor Decoder::logits_of_model() {
     logits = module("lm_head", x,
                     [this](const Tensor& in) { return linear(t_, in, a_.tied ? embedding_ : head_); });
     if (fsdp_) fsdp_->after_forward(Fsdp::kLast, logits);
-    x.reset();
     if (granite_) logits = div_number(t_, logits);
     if (a_.family == "gemma2") {
       logits = div_number(t_, logits);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/training_step.hpp"
@@ -265,12 +266,41 @@ const Zero3::Indices& Zero3::released_by(std::size_t m) {
   Indices& out = decided.back().parameters;
   for (const std::size_t i : modules_[m])
     if (!parameters_[i].persists && parameters_[i].fetched_for <= call_) out.push_back(i);
+  // iter_params(module, recurse=z3_leaf_module(submodule_to_release)): a leaf that is passed has no
+  // parameters of its own, and where a leaf is released, modules count with everything inside.
+  const bool leaf = is_leaf(m);
+  static const Indices none;
   std::uint64_t passed = 0;
-  for (std::size_t c = now; !out.empty() && c < calls_.size() && passed < policy_.reuse_distance; ++c)
-    for (const std::size_t i : modules_[calls_[c]]) {
+  for (std::size_t c = now; !out.empty() && c < calls_.size() && passed < policy_.reuse_distance; ++c) {
+    const Indices inside = leaf ? parameters_inside(calls_[c]) : none;
+    for (const std::size_t i : leaf ? inside : is_leaf(calls_[c]) ? none : modules_[calls_[c]]) {
       std::erase(out, i);
       passed += parameters_[i].elements;
     }
+  }
+  return out;
+}
+
+bool Zero3::is_leaf(std::size_t m) const {
+  return !modules_[m].empty() && std::strcmp(names_[m].second, kLeaf) == 0;
+}
+
+/// By the names of modules: those inside of a module begin with its name and a point. The module of an
+/// adapter, NAME.lora, holds NAME too.
+Zero3::Indices Zero3::parameters_inside(std::size_t m) const {
+  const auto [layer, name] = names_[m];
+  std::string_view prefix = name;
+  if (prefix.ends_with(".lora")) prefix.remove_suffix(5);
+  const bool whole = prefix.empty() || (layer < 0 && (prefix == "peft" || prefix == "base_model"));
+  Indices out;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    const std::string_view of = p.module;
+    const bool named = of.starts_with(prefix) && (of.size() == prefix.size() || of[prefix.size()] == '.');
+    const bool inside = layer < 0 ? whole || (prefix == "model" ? of != "lm_head" : p.layer < 0 && named)
+                                  : p.layer == layer && (whole || named);
+    if (inside || has(modules_[m], i)) out.push_back(i);
+  }
   return out;
 }
 
@@ -295,6 +325,20 @@ void Zero3::release_recomputed(std::size_t m) {
   }
 }
 
+/// ds_grads_remaining: each call of a module counts anew the gradients after which its backward pass has
+/// ended. A call without gradients, of the reference of a training by preferences, makes it none, so that the
+/// weights stay to the end of the backward pass, unless a recomputation counts again.
+void Zero3::count_gradients(std::size_t m, bool takes_gradient) {
+  if (expected_.size() < modules_.size()) expected_.resize(modules_.size());
+  Expected& e = expected_[m];
+  if (!t_.recomputes()) {
+    // A script has no calls without gradients.
+    if (script_ && !t_.grad_enabled) script_->fail();
+    if (t_.grad_enabled) e.with_gradients = takes_gradient;
+  }
+  e.now = t_.grad_enabled ? e.with_gradients : 0;
+}
+
 Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
                    bool of_input) {
   // The hooks of a module: before and after its forward pass, and two autograd functions around it whose
@@ -302,13 +346,15 @@ Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Te
   const std::size_t m = module(name);
   fetch(m, true);
   Tensor x = input;
-  if (of_input && input && input->needs_grad())
+  const bool takes_gradient = of_input && input && input->needs_grad();
+  count_gradients(m, takes_gradient);
+  if (takes_gradient)
     x = t_.apply_view({"input",
                        std::span(&input, 1),
                        {},
                        false,
                        [this, m](BackwardCall& c) {
-                         after_backward_of(m);
+                         if (--expected_[m].now == 0) after_backward_of(m);
                          c.results[0] = c.take();
                        }},
                       input, input->shape);

@@ -49,6 +49,9 @@ class Zero3 {
 
   /// The model is called: reset_step() of the coordinator.
   void begin_forward();
+  /// z3_leaf_module(): gathers what is in the modules inside of it too, which have no hooks. Others of this
+  /// name have no parameters of their own.
+  static constexpr const char* kLeaf = "mlp";
   /// boundary: the last micro-batch of a step.
   void before_backward(bool boundary);
   /// Calls a module. The backward pass of the module begins at its result and ends at its input, if
@@ -111,11 +114,14 @@ class Zero3 {
   void prefetch(std::size_t module);
   void require_expected(std::size_t module);
   void release_in_flight();
+  void count_gradients(std::size_t module, bool takes_gradient);
   void gather(const Indices& parameters);
   void wait(std::size_t parameter);
   void release(std::size_t module, bool forward);
   void release_recomputed(std::size_t module);
   const Indices& released_by(std::size_t module);
+  bool is_leaf(std::size_t module) const;
+  Indices parameters_inside(std::size_t module) const;
   void free_weight(Parameter& p);
   void before_backward(std::size_t module);
   void after_backward_of(std::size_t module);
@@ -148,7 +154,11 @@ class Zero3 {
     Indices parameters;
   };
   std::vector<std::vector<Released>> released_;  // by call; decided once
-  std::vector<std::size_t> in_backward_;         // modules whose backward pass has begun
+  struct Expected {
+    int now = 0, with_gradients = 0;
+  };
+  std::vector<Expected> expected_;        // by module: gradients of its inputs
+  std::vector<std::size_t> in_backward_;  // modules whose backward pass has begun
 
   /// Frozen parameters that a recomputation uses: released by the module whose backward pass has begun.
   std::vector<Indices> recomputed_;  // by module

@@ -60,6 +60,7 @@ void Zero3::start() {
   add_groups(matrices);
   add_groups(vectors);
   start_groups();
+  if (all.empty()) return;  // DeepSpeedZeRoOffload, without an optimizer
   // The bucket of gradients exists during the whole run; the gradients of the parts are one flat tensor.
   kept_.push_back(buffer(policy_.bucket, s_.weights, Purpose::kCommunication, "bucket of gradients"));
   const std::uint64_t parts = part_of(all);

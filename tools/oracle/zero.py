@@ -82,7 +82,9 @@ def reference_engine(c, model):
     config = settings(c)
     if c.zero["stage"] != 3:
         config["zero_optimization"]["stage"] = 0
-    return importlib.import_module("deepspeed").initialize(model=model, config=config)[0].eval()
+    engine = importlib.import_module("deepspeed").initialize(model=model, config=config)[0]
+    engine.eval()
+    return engine
 
 
 def settings(c):

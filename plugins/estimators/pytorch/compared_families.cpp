@@ -35,7 +35,7 @@ constexpr Family kFamilies[] = {
     {"qwen2", bits(kLiger, kAdapterKernels, kSharded, kDeepSpeed, kUnsloth, kTransformers445,
                    kTransformers446, kTransformers454)},
     {"qwen3", bits(kLiger, kAdapterKernels, kSharded, kDeepSpeed, kUnsloth, kTransformers454)},
-    {"qwen3_moe", bits(kSharded, kTransformers454)},
+    {"qwen3_moe", bits(kSharded, kDeepSpeedBf16, kTransformers454)},
     {"seed_oss", bits(kByAccelerate, kPackedByAccelerate, kDeepSpeedBf16)},
     {"smollm3", bits(kByAccelerate, kPackedByAccelerate, kDeepSpeedBf16, kTransformers454)},
 };

@@ -15,11 +15,10 @@ enum class Comparison : std::uint16_t {
   kDeepSpeed = 1 << 4,       // also quantized weights and offload
   kDeepSpeedBf16 = 1 << 5,   // DeepSpeed; weights that are not quantized, no offload
   kUnsloth = 1 << 6,
-  kTransformers445 = 1 << 7,      // transformers before 4.46
-  kTransformers446 = 1 << 8,      // 4.46 to 4.53
-  kTransformers454 = 1 << 9,      // 4.54 to 4.57
-  kPackedByAccelerate = 1 << 10,  // FSDP as accelerate prepares it, over 4-bit weights; beside kByAccelerate
-  kDeepSpeedOffload = 1 << 11     // beside kDeepSpeedBf16
+  kTransformers445 = 1 << 7,     // transformers before 4.46
+  kTransformers446 = 1 << 8,     // 4.46 to 4.53
+  kTransformers454 = 1 << 9,     // 4.54 to 4.57
+  kPackedByAccelerate = 1 << 10  // FSDP as accelerate prepares it, over 4-bit weights; beside kByAccelerate
 };
 
 /// Whether runs of that kind were compared for the family, named as in config.json ("qwen3_moe").

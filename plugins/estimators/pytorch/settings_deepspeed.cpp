@@ -24,8 +24,7 @@ void require_compared_family(const model::Architecture& a, const RunSpec& r,
   if (s.nf4 || s.int8)
     reject("quantized weights of the family '" + a.family + "' under DeepSpeed", kReason,
            "set lora.base to \"bf16\"");
-  if ((r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice) &&
-      !was_compared(a.family, Comparison::kDeepSpeedOffload))
+  if (r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice)
     reject("offload of the family '" + a.family + "' under DeepSpeed", kReason,
            "leave plan.offload_optimizer and plan.offload_weights out");
 }
@@ -48,10 +47,9 @@ void require_types(const RunSpec& r, bool half) {
 }
 
 void require_stage_3(const model::Architecture& a, const RunSpec& r) {
-  if (a.family == "mixtral")
-    reject("ZeRO 3 of DeepSpeed with the family 'mixtral'",
-           "its experts keep views of gathered weights, which was not compared",
-           "set parallel.zero to 1 or 2");
+  if (a.has_experts() && (r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice))
+    reject("offload of experts in ZeRO 3 of DeepSpeed", "it was not compared with DeepSpeed",
+           "leave plan.offload_optimizer and plan.offload_weights out");
   if (r.compute == DType::kF16)
     reject("train.precision = \"fp16\" with ZeRO 3 of DeepSpeed", "its check for overflow was not compared",
            "set train.precision to \"bf16\"");

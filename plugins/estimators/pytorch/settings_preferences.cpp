@@ -33,12 +33,13 @@ void set_preferences(const model::Architecture& a, const RunSpec& r, const Optio
   constexpr const char* kNotCompared = "its step was not compared with PyTorch";
   const bool deepspeed = o.framework == Framework::kDeepSpeed;
   if (o.framework != Framework::kPlain && !deepspeed) refuse("under " + o.name, kNotCompared);
-  if (r.parallel.zero)
-    refuse("with sharded weights", "its step was compared on one device and with DDP only");
   if (r.parallel.zero && (s.nf4 || a.has_experts()))
     refuse(std::string("with sharded weights ") + (s.nf4 ? "in 4 bits" : "of experts"), kNotCompared);
-  if (deepspeed && (r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice))
+  if (r.parallel.zero && (r.memory.optimizer_in != Tier::kDevice || r.memory.weights_in != Tier::kDevice))
     refuse("with offload", kNotCompared);
+  if (r.parallel.zero && o.flat_parameters && o.forward_prefetch && s.lora_rank && o.reference)
+    refuse("with adapters and plan.forward_prefetch",
+           "FSDP1 stops with an error in the backward pass (_post_backward_hook_state)");
   if (s.trainer_loss) refuse("of format v1 of LLaMA-Factory", "it has another trainer");
   if (s.int8) refuse("over a base in 8 bits", kNotCompared);
   if (a.family == "gpt2" || a.family == "gpt_oss") refuse("in the family '" + a.family + "'", kNotCompared);
@@ -60,6 +61,12 @@ void set_preferences(const model::Architecture& a, const RunSpec& r, const Optio
                    : !second ? "The reference is the model without its adapters."
                    : narrow  ? "The reference is a second model, in the type of its checkpoint."
                              : "The reference is a second model, in the type of the first."));
+  if (deepspeed && r.parallel.zero == 3 && s.lora_rank && o.reference)
+    notes.push_back(
+        "The call without adapters resets what DeepSpeed counts to know when the backward pass of a module "
+        "has ended: "
+        "weights outside of recomputed layers stay gathered until the whole backward pass ends, without "
+        "recomputation all of them.");
   if (second && r.parallel.zero)
     notes.push_back(deepspeed
                         ? (r.parallel.zero == 3 ? "The reference is sharded too, by an engine of its own."

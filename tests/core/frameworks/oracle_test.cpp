@@ -197,6 +197,35 @@ BOOST_AUTO_TEST_CASE(the_replay_of_sharded_gpt_2_and_gpt_oss_agrees_with_pytorch
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 18u, family << ": " << cases);
 }
 
+// One case has a forward pass below its peak for which PyTorch needs 7 % more: adapters of Mixtral under
+// stage 3, where a prefetch ends in the middle of the experts of a layer.
+BOOST_AUTO_TEST_CASE(the_replay_of_experts_under_deepspeed_agrees_with_pytorch) {
+  std::map<std::string, std::size_t> cases_of_family;
+  std::size_t apart = 0;
+  for (const Json& r : test::oracle_records("zero-experts")) {
+    const Json& c = r.at("case");
+    const TrainingStep step = training_step(test::architecture_of(c), test::settings_of(c));
+    ++cases_of_family[c.at("family")];
+    std::uint64_t our_peak = 0, their_peak = 0;
+    const auto differ = [](std::uint64_t a, std::uint64_t b) {
+      return std::max(a, b) - std::min(a, b) > 256;
+    };
+    BOOST_TEST_CONTEXT("case " << r.at("n") << ": " << c.dump()) {
+      for (const auto& [phase, ours] : phase_peaks(step.trace)) {
+        const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
+        apart += differ(ours, theirs);
+        BOOST_TEST((!differ(ours, theirs) || phase == "2 forward"),
+                   phase << ": " << ours << " instead of " << theirs);
+        our_peak = std::max(our_peak, ours), their_peak = std::max(their_peak, theirs);
+      }
+      BOOST_TEST(!differ(our_peak, their_peak));
+    }
+  }
+  BOOST_TEST(apart <= 1u);
+  BOOST_TEST(cases_of_family.size() == 2u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 12u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_reentrant_checkpoints_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("reentrant");
   BOOST_TEST(cases_of_family.size() == 9u);
@@ -286,7 +315,9 @@ BOOST_AUTO_TEST_CASE(the_replay_of_cut_cross_entropy_in_kindred_families_agrees_
 
 BOOST_AUTO_TEST_CASE(the_replay_of_training_by_preferences_agrees_with_pytorch_within_a_thousandth) {
   std::map<std::string, std::size_t> cases_of_family;
-  for (const Json& r : test::oracle_records("dpo")) {
+  std::vector<Json> records = test::oracle_records("dpo");
+  for (Json& r : test::oracle_records("sharded-dpo")) records.push_back(std::move(r));
+  for (const Json& r : records) {
     const Json& c = r.at("case");
     const TrainingStep step = training_step(test::architecture_of(c), test::settings_of(c));
     ++cases_of_family[c.at("family")];
@@ -298,7 +329,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_training_by_preferences_agrees_with_pytorch_w
     }
   }
   BOOST_TEST(cases_of_family.size() == 6u);
-  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 6u, family << ": " << cases);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 11u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_qwen_of_torchtune_agrees_with_pytorch_in_every_stored_case) {

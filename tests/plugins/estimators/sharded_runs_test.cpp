@@ -93,6 +93,56 @@ BOOST_AUTO_TEST_CASE(gpt_2_and_gpt_oss_are_sharded) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(experts_under_stage_3_keep_their_gathered_weights_without_recomputation) {
+  const ModelSpec m = *model::find_planned_preset("mixtral-8x7b-v0.1");
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3, r.seq_len = 512;
+  const MemoryReport kept = estimate(r, {{"framework", "deepspeed"}}, m);
+  BOOST_TEST(has_note(kept, "the experts of all layers stay gathered until the backward pass"));
+  r.recompute = Recompute::kFull;
+  const MemoryReport recomputed = estimate(r, {{"framework", "deepspeed"}}, m);
+  BOOST_TEST(has_note(recomputed, "ZeRO 3 on 8 ranks"));
+  // 32 layers of 8 experts with three matrices of 4096 x 14336 in bf16.
+  constexpr std::uint64_t kExperts = 2ull * 32 * 8 * 3 * 4096 * 14336;
+  BOOST_TEST(bytes_of(kept, Purpose::kWeights) > bytes_of(recomputed, Purpose::kWeights) + kExperts * 9 / 10);
+  r.memory.optimizer_in = Tier::kPinned;
+  check_refused(r, {{"framework", "deepspeed"}, {"offload_gradients", "cpu"}},
+                "offload of experts in ZeRO 3 of DeepSpeed", m);
+}
+
+BOOST_AUTO_TEST_CASE(preferences_are_replayed_with_sharded_weights) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3, r.seq_len = 512, r.recompute = Recompute::kFull;
+  const auto of = [&](const char* framework, std::map<std::string, std::string> more = {}) {
+    more["framework"] = framework, more["method"] = "dpo";
+    return estimate(r, std::move(more));
+  };
+  const MemoryReport trl = of("transformers");
+  BOOST_TEST(has_note(trl, "TRL shards the reference as one unit"));
+  // The gathered reference and the buffer that it is copied from, in bf16.
+  constexpr std::uint64_t kParameters = 8'030'261'248;
+  BOOST_TEST(trl.total_bytes() > 4 * kParameters);
+  BOOST_TEST(has_note(of("llama-factory"), "The reference is sharded too, in units of its own"));
+  BOOST_TEST(of("llama-factory").total_bytes() + 2 * kParameters < trl.total_bytes());
+  BOOST_TEST(has_note(of("transformers", {{"fsdp_version", "1"}}), "The reference is sharded too, in units"));
+  BOOST_TEST(has_note(of("deepspeed"), "The reference is sharded too, by an engine of its own"));
+  r.parallel.zero = 2;
+  BOOST_TEST(has_note(of("deepspeed"), "Below stage 3 each rank has the whole reference"));
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  for (const char* framework : {"transformers", "deepspeed"})
+    BOOST_TEST(has_note(of(framework), "The reference is the model without its adapters"));
+  r.parallel.zero = 3;
+  check_refused(
+      r,
+      {{"framework", "transformers"}, {"method", "dpo"}, {"fsdp_version", "1"}, {"forward_prefetch", "true"}},
+      "with adapters and plan.forward_prefetch");
+  BOOST_TEST(has_note(of("deepspeed"), "The call without adapters resets what DeepSpeed counts"));
+  r.parallel.zero = 2;
+  r.memory.optimizer_in = Tier::kPinned;
+  check_refused(r, {{"framework", "deepspeed"}, {"method", "dpo"}, {"offload_gradients", "cpu"}},
+                "with offload");
+}
+
 BOOST_AUTO_TEST_CASE(the_settings_of_an_fsdp2_run_allocate_what_pytorch_counts) {
   std::size_t cases = 0;
   for (const json& record : test::oracle_records("fsdp")) {
