@@ -138,6 +138,7 @@ class Decoder : public StepModel {
   Tensor loss_of_model();
   Tensor liger_loss_of(const Tensor& x);
   Tensor cut_loss_of(const Tensor& x);
+  Tensor tiled_loss_of(const Tensor& x);
   Tensor unsloth_loss_of(const Tensor& x);
   /// The Trainer's loss, from the result of the model: its logits and its own loss.
   Tensor loss_of_moved_labels(const Tensor& wide);

@@ -6,6 +6,7 @@
 #include "core/frameworks/cut_loss.hpp"
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/liger.hpp"
+#include "core/frameworks/tiled_loss.hpp"
 #include "core/frameworks/unsloth.hpp"
 
 namespace trainhost::frameworks {
@@ -19,6 +20,7 @@ Tensor Decoder::loss_of_model() {
   Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
   if (s_.liger.loss) return liger_loss_of(x);
   if (s_.cut_loss) return cut_loss_of(x);
+  if (s_.tiled_loss) return tiled_loss_of(x);
   if (s_.unsloth.on) return unsloth_loss_of(x);
   t_.module = "lm_head";
   if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
@@ -137,6 +139,19 @@ Tensor Decoder::unsloth_loss_of(const Tensor& x) {
   const Tensor rows = view(t_, x, {batch_ * sequence_, hidden_});
   Tensor loss =
       unsloth_loss(t_, rows, a_.tied ? embedding_ : head_, batch_ * (sequence_ - 1), s_.unsloth.small_device);
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return loss;
+}
+
+Tensor Decoder::tiled_loss_of(const Tensor& x) {
+  // _fused_forward(). Scales and caps of logits are arguments of the kernels.
+  t_.in_loss = true;
+  t_.module = "loss";
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  Tensor loss =
+      tiled_loss(t_, x, a_.tied ? embedding_ : head_, ids_, s_.autocast ? s_.autocast_type : x->type);
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";

@@ -169,6 +169,7 @@ struct StepSettings {
   Preferences preferences;
   bool frozen = false;    // nothing is trained: the reference model
   bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
+  bool tiled_loss = false;  // of TRL; transformers on one device or under DDP
   KeptLogits kept_logits = KeptLogits::kNone;
   DdpPolicy ddp;
   FsdpPolicy fsdp;          // `weights` is then the type of the gathered weights

@@ -385,7 +385,8 @@ pytorch::Options options_of(const th_host* host) {
                       framework + ": it is replayed " +
                       (o.cut_loss ? "without sharding only"
                                   : "on one device, and as accelerate or DeepSpeed shards models"));
-  if (loss == "fused" && !tune && !unsloth && !o.compiles_loss)
+  o.tiled_loss = loss == "fused" && framework == "transformers";
+  if (loss == "fused" && !tune && !unsloth && !o.compiles_loss && !o.tiled_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");

@@ -212,6 +212,28 @@ void set_cut_loss(const model::Architecture& a, const RunSpec& r, const Options&
   notes.push_back("Cut Cross Entropy (fork of axolotl, June 2026): no logits are materialised.");
 }
 
+/// The loss of TRL 1.15 and newer.
+void set_tiled_loss(const model::Architecture& a, const RunSpec& r, const Options& o,
+                    frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (!o.tiled_loss) return;
+  if (r.parallel.zero)
+    reject("the fused head of TRL with sharded weights", "how it gathers the head was not compared");
+  if (a.family == "gpt2") reject("the fused head of TRL in the family 'gpt2'", "it was not compared");
+  if (o.prefers)
+    reject("the fused head of TRL with DPO", "the losses of TRL 0.13 to 1.14 are replayed",
+           "leave plan.cross_entropy out");
+  if (o.release != frameworks::TransformersRelease::k5)
+    reject("the fused head of TRL in transformers " + o.release_name, "TRL 1.15 is newer",
+           "leave plan.cross_entropy out");
+  s.tiled_loss = true;
+  notes.push_back(
+      "Head and loss are those of SFTTrainer in TRL 1.15 and newer, in tiles of 4,096 tokens and 32,768 "
+      "words; "
+      "plan.cross_entropy = \"plain\" plans the logits of older ones with loss_type \"nll\". Not compared "
+      "with "
+      "PyTorch.");
+}
+
 /// A loop of one's own that keeps the model's output.
 void set_kept_logits(const Options& o, frameworks::StepSettings& s) {
   if (o.kept_logits == frameworks::KeptLogits::kNone) return;
@@ -220,7 +242,7 @@ void set_kept_logits(const Options& o, frameworks::StepSettings& s) {
   if (!own_loop || o.prefers)
     reject("plan.keep_logits of " + std::string(o.prefers ? "DPO" : o.name),
            "its own training loop keeps the loss only", "leave it out");
-  if (o.liger.loss || o.cut_loss)
+  if (o.liger.loss || o.cut_loss || o.tiled_loss)
     reject("plan.keep_logits with this plan.cross_entropy", "no logits are materialised", "leave it out");
   s.kept_logits = o.kept_logits;
 }
@@ -483,6 +505,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
            "norms have a type of their own over a base in 4 bits only, and not under DeepSpeed",
            "leave it out");
   set_cut_loss(a, r, o, s, notes);
+  set_tiled_loss(a, r, o, s, notes);
   set_kept_logits(o, s);
   set_trainer_loss(a, r, o, s, notes);
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);

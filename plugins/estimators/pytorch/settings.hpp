@@ -83,6 +83,7 @@ struct Options {
   bool adapter_kernels_given = false;
   bool trainer_loss = false;  // of format v1 of LLaMA-Factory
   bool cut_loss = false;      // Cut Cross Entropy
+  bool tiled_loss = false;    // of TRL 1.15 and newer
   frameworks::KeptLogits kept_logits = frameworks::KeptLogits::kNone;
   bool prefers = false;        // plan.method = "dpo"
   bool reference = true;       // plan.reference_model

@@ -218,4 +218,41 @@ BOOST_AUTO_TEST_CASE(sdpa_of_older_devices_materialises_the_scores_in_bf16_only)
   BOOST_TEST(refusal(l) == "");
 }
 
+// Head and loss of TRL, which multiplies tiles.
+BOOST_AUTO_TEST_CASE(the_fused_head_of_trl_keeps_no_logits) {
+  constexpr std::uint64_t kVocabulary = 49152, kHidden = 576, kTokens = 8192;
+  const auto largest = [](RunMode mode, bool tiled) {
+    Loop l = loop_of(kSmall);
+    l.run.mode = mode, l.run.seq_len = kTokens, l.run.micro_batch = 1;
+    l.run.compute = DType::kBF16, l.run.weight = l.run.memory.frozen = DType::kBF16;
+    l.options.kept_logits = frameworks::KeptLogits::kNone, l.options.product_type.reset();
+    l.options.products.capability = 90;
+    l.options.tiled_loss = tiled;
+    const model::Architecture a = architecture_of("smollm2-135m");
+    std::vector<std::string> notes;
+    frameworks::CalculatedStep step(a, pytorch::step_settings(a, l.run, l.options, notes));
+    std::vector<std::uint64_t> bytes;
+    for (const frameworks::TraceStorage& s : step.trace().storages)
+      if (s.purpose == frameworks::Purpose::kLogits) bytes.push_back(s.bytes);
+    std::ranges::sort(bytes, std::greater());
+    return bytes;
+  };
+  BOOST_TEST(largest(RunMode::kLora, false).front() == kTokens * kVocabulary * 4);
+  // A tile in bf16, in the forward and in the backward pass of a step.
+  const auto lora = largest(RunMode::kLora, true);
+  constexpr std::uint64_t kTile = 4096 * 32768 * 2;
+  BOOST_TEST(std::ranges::count(lora, kTile) == 2);
+  BOOST_TEST(lora[2] == (kTokens - 1) * kHidden * 4);  // gradient of the hidden states, in f32
+  // The gradient of the head is summed in f32.
+  const auto full = largest(RunMode::kFull, true);
+  BOOST_TEST(std::ranges::count(full, kVocabulary * kHidden * 4) == 1);
+  Loop l = loop_of(kSmall);
+  l.options.tiled_loss = true;
+  BOOST_TEST(refusal(l).find("plan.keep_logits with this plan.cross_entropy") != std::string::npos);
+  l.options.kept_logits = frameworks::KeptLogits::kNone;
+  BOOST_TEST(refusal(l) == "");
+  l.run.parallel.data = 2, l.run.parallel.zero = 3;
+  BOOST_TEST(refusal(l) != "");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
