@@ -1,4 +1,4 @@
-// Whether one key is another one with a slip, for names that a pattern accepts. Pure functions.
+// Whether one key is another one misspelt, for names that a pattern accepts. Pure functions.
 #pragma once
 #include <string_view>
 

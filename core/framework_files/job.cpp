@@ -55,7 +55,7 @@ bool any_word_of(std::initializer_list<RuleSet> sets, std::string_view key, Func
   });
 }
 
-/// Whether a key that a pattern matches is another key with a slip: "no-rope-fuson" is meant to be
+/// Whether a key that a pattern matches is another key misspelt: "no-rope-fuson" is meant to be
 /// "no-rope-fusion", not one of "no-*".
 bool is_slip(std::initializer_list<RuleSet> sets, std::string_view key) {
   using Word = std::string_view;

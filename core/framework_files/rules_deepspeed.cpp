@@ -109,6 +109,8 @@ constexpr Rule kDeepSpeed[] = {
      "none=|cpu=cpu|nvme=nvme|auto="},
     {"zero_optimization.offload_param.pin_memory", Use::kCustom, "", "", pin_memory},
     {"zero_optimization.offload_param.buffer_*", Use::kNotModelled, "auto", "buffers of the offload"},
+    {"optimizer.params.amsgrad", Use::kNeedsMore, "", "a third moment"},
+    {"optimizer.params.torch_adam", Use::kNotModelled, "", "the optimizer of torch"},
     {"zero_optimization.cpu_offload", Use::kWhenTrue, "plan.offload_optimizer", "cpu"},
     {"zero_optimization.cpu_offload_param", Use::kWhenTrue, "plan.offload_weights", "cpu"},
     // Stage 3 knows its settings with and without the prefix; the class has one as the alias of the other.
@@ -198,7 +200,7 @@ constexpr const char* kDeepSpeedWithoutEffect =
     "activation_checkpointing activation_checkpointing.profile "
     "activation_checkpointing.synchronize_checkpoint_boundary "
     "optimizer.legacy_fusion optimizer.params optimizer.params.adam_lr optimizer.params.adam_w_mode "
-    "optimizer.params.adamw_mode optimizer.params.amsgrad optimizer.params.betas "
+    "optimizer.params.adamw_mode optimizer.params.betas "
     "optimizer.params.bias_correction optimizer.params.capturable optimizer.params.coeff_beta "
     "optimizer.params.comm_backend_name optimizer.params.cuda_aware optimizer.params.dampening "
     "optimizer.params.differentiable optimizer.params.eps optimizer.params.eps_inside_sqrt "
@@ -208,7 +210,7 @@ constexpr const char* kDeepSpeedWithoutEffect =
     "optimizer.params.lr optimizer.params.max_coeff optimizer.params.max_grad_norm "
     "optimizer.params.maximize optimizer.params.min_coeff optimizer.params.momentum "
     "optimizer.params.muon_lr optimizer.params.nesterov optimizer.params.ns_method "
-    "optimizer.params.ns_steps optimizer.params.set_grad_none optimizer.params.torch_adam "
+    "optimizer.params.ns_steps optimizer.params.set_grad_none "
     "optimizer.params.var_freeze_step optimizer.params.var_update_scaler "
     "optimizer.params.weight_decay scheduler.params scheduler.type scheduler.params.cos_min_ratio "
     "scheduler.params.cycle_first_stair_count scheduler.params.cycle_first_step_size "

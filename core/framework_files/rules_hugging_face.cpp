@@ -218,13 +218,14 @@ void trainer_loaded_type(Job& job, bool trl) {
   const bool adapters = job.find("@peft") || job.is_option("lora.rank");
   const Given* base = job.find("lora.base");
   const bool casts_adapters = trl && adapters && base && (base->value == "nf4" || base->value == "int8");
-  if (!adapters)
-    refuse_trained_quantized_weights(job, "add use_peft: true, or --set lora.rank=16; or load it in 16 bits"),
-        job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
-  else
-    job.set_default("lora.rank", "16", "default of TRL"),
-        job.set_default("lora.alpha", "32", "default of TRL"),
-        job.set_default("lora.dropout", "0.05", "default of TRL");
+  if (adapters) {
+    job.set_default("lora.rank", "16", "default of TRL");
+    job.set_default("lora.alpha", "32", "default of TRL");
+    job.set_default("lora.dropout", "0.05", "default of TRL");
+  } else {
+    refuse_trained_quantized_weights(job, "add use_peft: true, or --set lora.rank=16; or load it in 16 bits");
+    job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
+  }
   if (const Given* loaded = job.find("@loaded")) {
     const Given type = *loaded;
     const bool narrow = type.value != "fp32";

@@ -152,7 +152,7 @@ constexpr const char* kLlamaFactoryWithoutEffect =
 void factory_adapters(Job& job) {
   const Given* kind = job.find("@kind");
   // finetuning_type is lora by default.
-  const bool adapters = !kind || kind->value == "lora" || kind->value == "oft";
+  const bool adapters = !kind || kind->value == "lora" || kind->value == "oft" || job.is_option("lora.rank");
   if (!adapters) {
     refuse_trained_quantized_weights(job, "set finetuning_type: lora, or remove quantization_bit");
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });

@@ -167,7 +167,9 @@ void torchtitan_layers(Job& job) {
   const Given from = *layers;
   job.erase("@selective_layers");
   if (!job.find("plan.execution")) {
-    if (job.find("train.recompute")->value == "selective")
+    const Given* recompute = job.find("train.recompute");
+    if (recompute && recompute->value == "selective" && !job.is_option("train.recompute") &&
+        !job.is_option("plan.execution"))
       job.set_default("plan.selective_layers", from.value, from);
     return;
   }

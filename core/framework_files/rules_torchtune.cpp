@@ -119,6 +119,12 @@ constexpr Rule kTorchtune[] = {
     {"enable_activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
     {"optimizer._component_", Use::kCustom, "optimizer.name", "", torchtune_optimizer},
     {"optimizer.fused", Use::kWhenTrue, "plan.optimizer_implementation", "fused"},
+    {"optimizer.foreach", Use::kChoice, "plan.optimizer_implementation", "true=foreach|false=for-loop"},
+    {"optimizer.optim_bits", Use::kNotModelled, "32", "moments in 8 bits; AdamW8bit is planned so"},
+    {"optimizer.is_paged", Use::kNotModelled, "", "paged moments; PagedAdamW is planned so"},
+    {"optimizer.amsgrad", Use::kNeedsMore, "", "a third moment"},
+    {"optimizer.offload_gradients", Use::kNotModelled, "", "gradients in host memory"},
+    {"loss.num_output_chunks", Use::kNotModelled, "8", "other chunks than eight"},
     {"optimizer_in_bwd", Use::kWhenTrue, "plan.optimizer_in_backward", "true"},
     {"loss._component_", Use::kCustom, "plan.cross_entropy", "", torchtune_loss},
     {"model.lora_rank", Use::kCopy, "lora.rank"},
@@ -182,13 +188,13 @@ constexpr const char* kTorchtuneWithoutEffect =
     "shuffle stop_token_ids tasks temperature tensor_parallel_plan.* tokenizer.* top_k whiten_rewards "
     "num_warmup_steps dtype_val "
     "loss.beta loss.epsilon loss.ignore_index loss.gamma "
-    "loss.label_smoothing loss.normalize loss.num_output_chunks loss.sym_kd_ratio "
-    "loss.value_clip_range loss.value_coeff optimizer.amsgrad optimizer.betas "
+    "loss.label_smoothing loss.normalize loss.sym_kd_ratio "
+    "loss.value_clip_range loss.value_coeff optimizer.betas "
     "optimizer.bf16_stochastic_round optimizer.block_size optimizer.block_wise optimizer.capturable "
-    "optimizer.dampening optimizer.differentiable optimizer.eps optimizer.foreach "
-    "optimizer.is_paged optimizer.lr optimizer.maximize optimizer.min_8bit_size "
-    "optimizer.minimal_size optimizer.momentum optimizer.nesterov optimizer.offload_gradients "
-    "optimizer.optim_bits optimizer.optimizer_class optimizer.percentile_clipping "
+    "optimizer.dampening optimizer.differentiable optimizer.eps "
+    "optimizer.lr optimizer.maximize optimizer.min_8bit_size "
+    "optimizer.minimal_size optimizer.momentum optimizer.nesterov "
+    "optimizer.optimizer_class optimizer.percentile_clipping "
     "optimizer.weight_decay";
 
 /// Throws for a file of a recipe that generates, evaluates or quantizes: those that train have an optimizer.

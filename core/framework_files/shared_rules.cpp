@@ -253,8 +253,9 @@ void refuse_trained_quantized_weights(const Job& job, const std::string& hint) {
       (base->value != "nf4" && base->value != "int8"))
     return;
   throw usage_error(
-      fmt::format("{} quantizes the weights, but no adapters are trained: weights in {} bits cannot be",
-                  base->key, base->value == "nf4" ? 4 : 8),
+      fmt::format(
+          "{} quantizes the weights, but no adapters are trained: weights in {} bits cannot be trained",
+          base->key, base->value == "nf4" ? 4 : 8),
       hint, base->where);
 }
 

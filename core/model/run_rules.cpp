@@ -139,11 +139,11 @@ namespace {
 /// number of experts does not.
 std::string more_ranks_for_experts(const Parallelism& p, std::uint64_t experts) {
   if (experts % p.expert) return "";
-  const std::uint64_t each = expert_groups({.data = 1,
-                                            .tensor = p.tensor,
-                                            .context = p.context,
-                                            .expert_tensor = p.expert_tensor}),
-                      least = p.expert / std::gcd(std::uint64_t{p.expert}, each);
+  // data x `of_replica` / `of_group` groups; both numbers without expert_tensor, which counts no tensor ranks
+  // then.
+  const std::uint64_t of_replica = std::uint64_t{p.context} * (p.expert_tensor ? p.tensor : 1),
+                      of_group = std::uint64_t{p.expert} * (p.expert_tensor ? p.expert_tensor : 1),
+                      least = of_group / std::gcd(of_group, of_replica);
   std::string out = "or set parallel.data to a multiple of " + n(least);
   if (p.expert_tensor == 0 && p.tensor > 1 && expert_groups(p) * p.tensor % p.expert == 0)
     out +=

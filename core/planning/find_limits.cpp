@@ -216,10 +216,12 @@ std::vector<Limit> find_limits(Replanner& replan) {
       "largest train.micro_batch", replan, std::min<std::uint64_t>(1048576, INT32_MAX / r.seq_len),
       [](runfile::RunConfig& c, std::uint64_t x) { c.run.micro_batch = static_cast<std::uint32_t>(x); }));
   const std::uint32_t step = r.parallel.context;  // the sequence length must be a multiple of the CP ranks
+  // Some losses that predict the next token refuse a single one.
+  const std::uint64_t least = r.mode == RunMode::kInference ? 1 : 2;
   out.push_back(find_limit("longest data.seq_len", replan,
                            std::min<std::uint64_t>(16777216, INT32_MAX / r.micro_batch) / step,
-                           [step](runfile::RunConfig& c, std::uint64_t x) {
-                             c.run.seq_len = static_cast<std::uint32_t>(x * step);
+                           [step, least](runfile::RunConfig& c, std::uint64_t x) {
+                             c.run.seq_len = static_cast<std::uint32_t>(std::max(x * step, least));
                            }));
   out.back().value *= step;
   if (std::optional<Limit> d = fewest_devices(replan)) out.push_back(std::move(*d));

@@ -28,7 +28,7 @@ RunSpec without_budgets(RunSpec run) {
   return run;
 }
 
-/// Estimators may save themselves what is not of interest, in a scope.
+/// In a scope, estimators may omit what the caller does not read.
 class InterestScope {
  public:
   InterestScope(plugin::Registry& registry, const plugin::Interest& interest) : registry_(registry) {

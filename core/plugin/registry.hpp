@@ -38,7 +38,7 @@ inline constexpr const char* kFrameworkOptions = "";
 inline constexpr const char *kOnlyIfItFits = "only_if_it_fits", *kVerdictOnly = "verdict_only",
                             *kWithoutBounds = "without_upper_bounds";
 
-/// What of an estimate its caller reads. Estimators may save themselves the rest.
+/// What of an estimate its caller reads. Estimators may omit the rest.
 struct Interest {
   bool only_if_it_fits = false;  // beyond the budget the bytes of the peak alone, and no notes
   bool verdict_only = false;     // with it: or any number of bytes beyond the budget

@@ -268,9 +268,9 @@ std::uint64_t reserved_on_device(const Replay& r, const Options& options, const 
   if (limited.retries && !options.only_if_it_fits)
     notes.push_back(
         "It fits because the allocator returns its cached memory to the driver when the device is full, " +
-        std::to_string(limited.retries) +
-        " times in two steps, which takes time; with more memory it would reserve " +
-        format_bytes(r.reserved()) + ".");
+        std::to_string(limited.retries) + (limited.retries == 1 ? " time" : " times") +
+        " in two steps, which takes time; with more memory it would reserve " + format_bytes(r.reserved()) +
+        ".");
   return limited.reserved;
 }
 

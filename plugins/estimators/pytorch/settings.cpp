@@ -223,7 +223,7 @@ void set_tiled_loss(const model::Architecture& a, const RunSpec& r, const Option
     reject("the fused head of TRL with DPO", "the losses of TRL 0.13 to 1.14 are replayed",
            "leave plan.cross_entropy out");
   if (o.release != frameworks::TransformersRelease::k5)
-    reject("the fused head of TRL in transformers " + o.release_name, "TRL 1.15 is newer",
+    reject("the fused head of TRL in transformers " + o.release_name, "TRL 1.15 needs a newer transformers",
            "leave plan.cross_entropy out");
   s.tiled_loss = true;
   notes.push_back(
@@ -243,7 +243,8 @@ void set_kept_logits(const Options& o, frameworks::StepSettings& s) {
     reject("plan.keep_logits of " + std::string(o.prefers ? "DPO" : o.name),
            "its own training loop keeps the loss only", "leave it out");
   if (o.liger.loss || o.cut_loss || o.tiled_loss)
-    reject("plan.keep_logits with this plan.cross_entropy", "no logits are materialised", "leave it out");
+    reject("plan.keep_logits with this plan.cross_entropy", "no logits are materialised",
+           "leave one of them out");
   s.kept_logits = o.kept_logits;
 }
 
@@ -329,6 +330,9 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
            "leave it out");
   if (o.int8_outliers && !(adapts(r) && r.memory.frozen == DType::kI8))
     reject("plan.int8_outliers of this run", "it is a setting of lora.base = \"int8\"", "leave it out");
+  if (o.product_type && (torchtune || titan || megatron || o.framework == Framework::kLitgpt))
+    reject("plan.quant_compute of " + o.name, "it is a setting of bitsandbytes in models of transformers",
+           "leave it out");
   if (o.offload_gradients && o.framework == Framework::kPlain && !offloads_shards(r, o))
     reject("plan.offload_gradients", "this run keeps everything on the device", "leave it out");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
@@ -466,6 +470,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
                       (s.ddp.on ? "with parallel.zero = 0 each rank has all weights (DDP)."
                                 : "one device shards nothing."));
   set_device(o, s, notes);
+  set_kept_logits(o, s);
   if (o.compile && o.framework != Framework::kTorchtitan && o.framework != Framework::kTorchtune)
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");
@@ -506,7 +511,6 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
            "leave it out");
   set_cut_loss(a, r, o, s, notes);
   set_tiled_loss(a, r, o, s, notes);
-  set_kept_logits(o, s);
   set_trainer_loss(a, r, o, s, notes);
   if (o.framework == Framework::kPlain) set_adapter_kernels(a, r, o, s, notes);
   if (o.name == "unsloth") set_unsloth(a, r, s, notes);

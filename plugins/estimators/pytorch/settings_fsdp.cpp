@@ -46,12 +46,9 @@ void set_offload(const RunSpec& r, const Options& o, frameworks::StepSettings& s
   if (!weights && !optimizer && !o.offload_gradients) return;
   if (!weights || !optimizer)
     reject("this offload with FSDP", "it moves weights, gradients and optimizer together",
-           "set plan.offload_weights and plan.offload_optimizer to \"cpu\"");
+           "set plan.offload_weights and plan.offload_optimizer to \"cpu\"; gradients follow");
   if (r.memory.weights_in == Tier::kDisk || r.memory.optimizer_in == Tier::kDisk)
     reject("offload to \"nvme\" with FSDP", "it has host memory only");
-  if (s.optimizer == Optimizer::kAdamW8bit || s.paged_optimizer)
-    reject("this optimizer with weights in host memory", "it needs weights on the device",
-           "set optimizer.name to \"adamw\"");
   s.fsdp.offloads = true;
   notes.push_back(
       "Shards of weights, their gradients and the optimizer are in host memory (fsdp_offload_params): the "

@@ -120,6 +120,8 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, const Options& o
   if (!frameworks::has_builder(a.family, frameworks::ModelSource::kLitgpt) ||
       !std::ranges::all_of(a.layers, is_described))
     reject("this model in litgpt", "of its models Llama, Mistral, Qwen2, Qwen3, Phi and Pythia are replayed");
+  if (r.seq_len < 2)
+    reject("data.seq_len = 1 in litgpt", "the loss predicts the next token", "set it to 2 or more");
   s.nf4 = r.mode == RunMode::kQlora && r.memory.frozen == DType::kNF4;
   s.double_quantized = r.memory.double_quantized;
   s.stable_embedding = o.litgpt_release >= LitgptRelease::k05;

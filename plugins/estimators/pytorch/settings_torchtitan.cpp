@@ -223,8 +223,8 @@ void set_torchtitan(const model::Architecture& a, const RunSpec& r, const Option
     s.selective = false;
     s.recomputed_layers = o.selective_layers;
     if (o.selective_layers > 1)
-      notes.push_back("One layer of " + std::to_string(o.selective_layers) +
-                      " is recomputed whole, the others not (plan.selective_layers).");
+      notes.push_back("Of every " + std::to_string(o.selective_layers) +
+                      " layers one is recomputed whole, the others are not (plan.selective_layers).");
   } else if (o.selective_layers) {
     notes.push_back("plan.selective_layers has no effect without selective recomputation.");
   }

@@ -13,7 +13,7 @@ using frameworks::Element;
 void require_known_model(const model::Architecture& a, const RunSpec& r, const Options& o) {
   if (o.moved_logits && a.family != "llama" && a.family != "mistral")
     reject("the family '" + a.family + "' in torchtune 0.2",
-           "of that release Llama and Mistral are described", "leave plan.framework_version out");
+           "only Llama and Mistral of that release are described", "leave plan.framework_version out");
   // One module serves Llama and Mistral, another one Qwen; other variants of these families have tensors that
   // they lack. Gemma 2 has norms behind attention and MLP too.
   const bool qwen = a.family.starts_with("qwen"), gemma2 = a.family == "gemma2",

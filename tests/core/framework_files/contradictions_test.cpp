@@ -309,13 +309,13 @@ BOOST_AUTO_TEST_CASE(quantized_weights_are_not_trained_whole) {
   BOOST_TEST(
       error_of("f.yaml", factory + "full\n") ==
       "f.yaml:4: quantization_bit quantizes the weights, but no adapters are trained: weights in 4 bits "
-      "cannot be (set finetuning_type: lora, or remove quantization_bit)");
+      "cannot be trained (set finetuning_type: lora, or remove quantization_bit)");
   BOOST_TEST(error_of("f.yaml", factory + "lora\n") == "");
   const std::string trl =
       "{\"model_name_or_path\": \"meta-llama/Meta-Llama-3-8B\", \"max_length\": 512,\n\"load_in_8bit\": true";
   BOOST_TEST(error_of("t.json", trl + "}") ==
              "t.json:2: load_in_8bit quantizes the weights, but no adapters are trained: weights in 8 bits "
-             "cannot be (add use_peft: true, or --set lora.rank=16; or load it in 16 bits)");
+             "cannot be trained (add use_peft: true, or --set lora.rank=16; or load it in 16 bits)");
   BOOST_TEST(error_of("t.json", trl + ", \"use_peft\": true}") == "");
   // The hint holds.
   BOOST_TEST(value(settings("t.json", trl + "}", {{"lora.rank", "16"}}), "lora.base") == "int8");

@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(torchtune_of_early_2024_has_its_own_loss_and_units) {
     check_refused(r, options, what);
   };
   refused("cross_entropy", "chunked", "its losses in chunks began with 0.3");
-  check_refused(r, old, "of that release Llama and Mistral", *model::find_planned_preset("gpt2"));
+  check_refused(r, old, "only Llama and Mistral of that release", *model::find_planned_preset("gpt2"));
   r.parallel.data = 2, r.parallel.zero = 3;
   BOOST_TEST(has_note(estimate(r, old), "FSDP1: 2 ranks; every layer and the model are units, in bf16"));
   refused("separate_ends", "true", "memory_efficient_fsdp_wrap");

@@ -321,6 +321,19 @@ BOOST_AUTO_TEST_CASE(limits_fit_and_the_next_value_does_not) {
   }
 }
 
+// Their losses predict the next token, so they refuse a length of 1, with which the search began.
+BOOST_AUTO_TEST_CASE(the_longest_sequence_is_found_where_a_single_token_is_refused) {
+  for (const std::vector<std::string>& sets : {std::vector<std::string>{"plan.framework=litgpt"},
+                                               {"plan.framework=transformers", "plan.method=dpo"}}) {
+    const Json j = plan_json({"--model=llama-3.2-1b", "--device=h100-80gb", "--limits"}, sets);
+    BOOST_TEST(limit(j, "longest data.seq_len") > 4096u, sets[0]);
+  }
+  const Outcome one =
+      plan({"--model=llama-3.2-1b", "--device=h100-80gb"}, {"plan.framework=litgpt", "data.seq_len=1"});
+  BOOST_TEST(one.code == 0);
+  BOOST_TEST(one.out.find("data.seq_len = 1 in litgpt") != std::string::npos, one.out);
+}
+
 BOOST_AUTO_TEST_CASE(the_timeline_peaks_at_the_estimate) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--backend=cpu"}, {"--backend=cpu", "--estimator=contract"}}) {
