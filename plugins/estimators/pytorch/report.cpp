@@ -409,7 +409,9 @@ std::string described_software(const Replay& r, const Options& options) {
            "2.15)";
   if (options.framework == Framework::kTorchtitan) {
     constexpr const char* kVersions[] = {"torchtitan 0.0, torch of December 2024",
-                                         "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};
+                                         "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15",
+                                         "torchtitan 0.2.0, torch 2.15"};
+    static_assert(std::size(kVersions) == static_cast<std::size_t>(TorchtitanVersion::k020) + 1);
     software = kVersions[static_cast<std::size_t>(options.version)];
   }
   if (options.framework == Framework::kTorchtune)

@@ -209,7 +209,7 @@ class PlainAllocator {
         allocated -= blocks[b].size;
         blocks[b].used = false;
         for (const std::size_t at : {b, b - 1}) {
-          if (at + 1 >= blocks.size() || blocks[at].used || blocks[at + 1].used) continue;
+          if (at >= blocks.size() - 1 || blocks[at].used || blocks[at + 1].used) continue;
           blocks[at].size += blocks[at + 1].size;
           blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(at) + 1);
         }
