@@ -57,7 +57,7 @@ bool any_word_of(std::initializer_list<RuleSet> sets, std::string_view key, Func
 
 /// Whether a key that a pattern matches is another key misspelt: "no-rope-fuson" is meant to be
 /// "no-rope-fusion", not one of "no-*".
-bool is_slip(std::initializer_list<RuleSet> sets, std::string_view key) {
+bool is_misspelt(std::initializer_list<RuleSet> sets, std::string_view key) {
   using Word = std::string_view;
   // "datasets*" names the key "datasets" too.
   const auto is = [](Word word, Word rest) {
@@ -71,7 +71,7 @@ bool is_slip(std::initializer_list<RuleSet> sets, std::string_view key) {
 }
 
 /// The first rule of `sets` for an entry; null if no set knows its key, or if it matches a pattern alone and
-/// is_slip(). Sets overlap on purpose: LLaMA-Factory and TRL give keys of TrainingArguments a meaning of
+/// is_misspelt(). Sets overlap on purpose: LLaMA-Factory and TRL give keys of TrainingArguments a meaning of
 /// their own, so their sets come first.
 const Rule* rule_of(std::initializer_list<RuleSet> sets, const Entry& e) {
   static constexpr Rule kWithoutEffect{"", Use::kNoEffect};
@@ -80,11 +80,11 @@ const Rule* rule_of(std::initializer_list<RuleSet> sets, const Entry& e) {
     if (!e.key.starts_with(set.table)) continue;
     const std::string_view key = std::string_view(e.key).substr(set.table.size());
     for (const Rule& r : set.rules)
-      if (matches(r.key, key, empty)) return r.key == key || !is_slip(sets, e.key) ? &r : nullptr;
+      if (matches(r.key, key, empty)) return r.key == key || !is_misspelt(sets, e.key) ? &r : nullptr;
     std::string_view found;
     if (any_word(set.without_effect,
                  [&](std::string_view word) { return found = word, matches(word, key, empty); }))
-      return found == key || !is_slip(sets, e.key) ? &kWithoutEffect : nullptr;
+      return found == key || !is_misspelt(sets, e.key) ? &kWithoutEffect : nullptr;
   }
   return nullptr;
 }

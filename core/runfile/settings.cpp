@@ -187,7 +187,12 @@ void Settings::add_override(const Override& o) {
   if (key && scalar && accepts_text(key->type))
     v = text_value(o.value, where);  // output.dir=2024 is a folder name
   const bool typed = o.where.file.empty() && v.kind == Value::Kind::kText;
-  if (key && key->type == Type::kTexts && typed && v.text.find(',') != v.text.npos) v = list_of_texts(v);
+  if (key && key->type == Type::kTexts && typed && v.text.find(',') != v.text.npos) {
+    v = list_of_texts(v);
+    if (std::ranges::any_of(v.items, &std::string::empty, &Value::text))
+      throw usage_error(fmt::format("{} = {}: an item of the list is empty", o.key, escaped(o.value, 80)),
+                        "leave the comma out", where);
+  }
   if (v.kind == Value::Kind::kText) v.text = canonical_name(o.key, v.text);
   // More than 64 bits: TOML rejects it as a number, and as text the message would be misleading.
   if (key && !accepts_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))

@@ -63,10 +63,10 @@ void set_preferences(const model::Architecture& a, const RunSpec& r, const Optio
                              : "The reference is a second model, in the type of the first."));
   if (deepspeed && r.parallel.zero == 3 && s.lora_rank && o.reference)
     notes.push_back(
-        "The call without adapters resets what DeepSpeed counts to know when the backward pass of a module "
-        "has ended: "
-        "weights outside of recomputed layers stay gathered until the whole backward pass ends, without "
-        "recomputation all of them.");
+        "The pass of the reference, without adapters, resets DeepSpeed's counts of gradients that a module "
+        "waits "
+        "for: weights outside of recomputed layers stay gathered until the backward pass has ended; without "
+        "recomputation all weights do.");
   if (second && r.parallel.zero)
     notes.push_back(deepspeed
                         ? (r.parallel.zero == 3 ? "The reference is sharded too, by an engine of its own."

@@ -301,7 +301,7 @@ BOOST_AUTO_TEST_CASE(a_list_of_texts_may_be_typed_with_commas) {
   };
   BOOST_TEST(targets("q_proj,v_proj") == targets("[\"q_proj\", \"v_proj\"]"));
   BOOST_TEST(targets("q_proj, o_proj ,down_proj") == targets("[\"q_proj\", \"o_proj\", \"down_proj\"]"));
-  for (const auto& [text, wrong] : {std::pair{"q_proj,v_prj", "unknown matrix 'v_prj'"}, {"q_proj,,", "lora.targets is empty"}})
+  for (const auto& [text, wrong] : {std::pair{"q_proj,v_prj", "unknown matrix 'v_prj'"}, {"q_proj,", "lora.targets = q_proj,: an item of the list is empty"}})
     BOOST_CHECK_EXCEPTION(targets(text), Error, [wrong](const Error& e) {
       BOOST_TEST(std::string(e.what()).find(wrong) != std::string::npos, e.what());
       return true;
