@@ -309,6 +309,9 @@ class RandomFile {
 
   /// Adds `name` = `value`, unless the name or its table has a value. A part in brackets is quoted.
   void add(const std::string& name, const std::string& value) {
+    // Inline tables cannot be extended.
+    for (const std::string& c : closed_)
+      if (name.starts_with(c + ".")) return;
     std::vector<std::string> parts(1);
     for (const char c : name)
       if (c == '.')
@@ -328,16 +331,7 @@ class RandomFile {
       if (i + 1 < parts.size() && !at->contains(parts[i])) (*at)[parts[i]] = Json::object();
       at = &(*at)[parts[i]];
     }
-    // Inline tables cannot be extended, which later keys would do.
     if (value == "{}") closed_.insert(name);
-    for (const std::string& c : closed_)
-      if (name.starts_with(c + ".")) {
-        // The parents exist already; only this key is taken back.
-        Json* parent = &json;
-        for (std::size_t i = 0; i + 1 < parts.size(); ++i) parent = &(*parent)[parts[i]];
-        parent->erase(parts.back());
-        return;
-      }
     *at = json_of(value);
     toml += path + " = " + value + "\n";
   }
