@@ -10,6 +10,9 @@ namespace {
 
 using runfile::Entry;
 
+/// "true": moments have the type of the master weights.
+constexpr const char* kStatesOfWeights = "@states_of_weights";
+
 bool is_auto(const Entry& e) { return e.value.kind == runfile::Value::Kind::kText && e.value.text == "auto"; }
 
 /// bf16 or fp16 weights with f32 master weights; finish_deepspeed() sets the gradients.
@@ -91,6 +94,12 @@ void pin_memory(Job& job, const Entry& e) {
   if (!flag_of(e)) job.not_modelled = "the plan counts pinned buffers of the host, which may be larger";
 }
 
+/// DeepSpeedCPUAdam then keeps moments in the type of the weights that it updates: those are f32 unless
+/// bf16_master_weights_and_grads or fp16_master_weights_and_grads is true. finish_deepspeed() knows both.
+void optimizer_states(Job& job, const Entry& e) {
+  if (!flag_of(e)) job.set(kStatesOfWeights, "true", e);
+}
+
 constexpr const char* kOwnCheckpoints = "only models that call deepspeed.checkpointing use it";
 
 constexpr Rule kDeepSpeed[] = {
@@ -155,6 +164,7 @@ constexpr Rule kDeepSpeed[] = {
     {"torch_autocast.dtype", Use::kChoice, "@autocast_type",
      "bfloat16=bf16|float16=fp16|bf16=bf16|fp16=fp16|torch.bfloat16=bf16|torch.float16=fp16|half=fp16|auto="},
     {"amp.enabled", Use::kNotModelled, "", "mixed precision of apex"},
+    {"optimizer.params.fp32_optimizer_states", Use::kCustom, "", "", optimizer_states},
     {"data_types.grad_accum_dtype", Use::kCopy, "plan.gradients"},
     {"optimizer.type", Use::kCustom, "optimizer.name", "", deepspeed_optimizer},
     {"activation_checkpointing.contiguous_memory_optimization", Use::kNotModelled, "", kOwnCheckpoints},
@@ -205,7 +215,7 @@ constexpr const char* kDeepSpeedWithoutEffect =
     "optimizer.params.comm_backend_name optimizer.params.cuda_aware optimizer.params.dampening "
     "optimizer.params.differentiable optimizer.params.eps optimizer.params.eps_inside_sqrt "
     "optimizer.params.factor_max optimizer.params.factor_min optimizer.params.factor_threshold "
-    "optimizer.params.foreach optimizer.params.fp32_optimizer_states optimizer.params.freeze_step "
+    "optimizer.params.foreach optimizer.params.freeze_step "
     "optimizer.params.fused optimizer.params.local_step_clipper optimizer.params.local_step_scaler "
     "optimizer.params.lr optimizer.params.max_coeff optimizer.params.max_grad_norm "
     "optimizer.params.maximize optimizer.params.min_coeff optimizer.params.momentum "
@@ -270,6 +280,9 @@ void finish_deepspeed(Job& job) {
     // Run files have no fp16 here; bf16 has its size.
     job.set_default("plan.master", "bf16", *narrow);
     job.set_default("plan.gradients", narrow_type, *narrow);
+    // f16 moments have the size of bf16.
+    if (const Given* states = job.find(kStatesOfWeights); states && job.find("plan.offload_optimizer"))
+      job.set_default("plan.moments", "bf16", Given(*states));
   }
   job.set_default("plan.master", "fp32", "default of DeepSpeed");
   job.set_default("plan.gradients", narrow_type, "default of DeepSpeed");
@@ -289,7 +302,8 @@ void read_deepspeed(const Entries& entries, Job& job) {
   } else {
     finish_deepspeed(job);
   }
-  for (const char* key : {"@autotp", "@autocast", "@autocast_type", "@narrow_master"}) job.erase(key);
+  for (const char* key : {"@autotp", "@autocast", "@autocast_type", "@narrow_master", kStatesOfWeights})
+    job.erase(key);
 }
 
 }  // namespace trainhost::framework_files

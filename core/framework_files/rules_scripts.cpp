@@ -75,6 +75,8 @@ constexpr Rule kScript[] = {
     {"double_quant", Use::kChoice, "lora.double_quant", "true=true|false=false"},
     {"quant_type", Use::kNotModelled, "nf4|fp4", "other quantized weights"},
     {"use_4bit_quantization", Use::kWhenTrue, "lora.base", "nf4"},
+    {"use_4bit", Use::kWhenTrue, "lora.base", "nf4"},
+    {"bnb_4bit_use_double_quant", Use::kWhenTrue, "lora.double_quant", "true"},
     {"use_8bit_quantization", Use::kWhenTrue, "lora.base", "int8"},
     {"use_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
     {"bnb_4bit_quant_storage_dtype", Use::kChoice, "plan.quant_storage",

@@ -155,7 +155,8 @@ constexpr Rule kSwift[] = {
 /// Data and templates, evaluation and sampling, checkpoints, values of losses and of other adapters.
 constexpr const char* kSwiftWithoutEffect =
     "acc_strategy adapter_* adapters add_* advantage_* agent_template aligner_lr async_* attn_impl_* boft_* "
-    "cached_* callbacks check_model chord_* columns create_checkpoint_symlink custom_* dataset dataset_* "
+    "cached_* cached_dataset cached_val_dataset callbacks check_model chord_* columns "
+    "create_checkpoint_symlink custom_* dataset dataset_* "
     "delta desirable_weight disable_* download_mode ds3_gather_for_generation dynamic_sample early_stop_* "
     "enable_* epsilon* eval_* external_plugins fourier_* freeze_aligner freeze_vit galore_* gkd_* gym_* "
     "ignore_args_error importance_sampling_level init_* interleave_prob is_binary_loss_scale kl_* "

@@ -2,8 +2,11 @@
 // or YAML. The model is one of Hugging Face by its name; everything else has the names of Megatron-LM's
 // arguments, with "_" for "-", and defaults of its own (class MegatronArguments). So the rules of Megatron-LM
 // read them.
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -167,6 +170,15 @@ void read_swift_megatron(const Entries& entries, Job& job) {
 }
 
 void read_swift_megatron_script(const Entries& entries, Job& job) {
+  // `megatron rlhf --config FILE`: the options are in that file.
+  if (const auto named = std::ranges::find(entries, "config", &Entry::key); named != entries.end()) {
+    const std::string path = text_of(*named);
+    const bool known = path.find('$') == path.npos;  // "$SCRIPT_DIR/grpo.yaml"
+    throw usage_error(
+        fmt::format("{} = {}: the options of this run are in that file", named->shown(), escaped(path, 200)),
+        "give it instead: --from " + escaped(known ? path : path.substr(path.rfind('/') + 1), 200),
+        named->value.where);
+  }
   read_swift_megatron(entries, job);
   for (const char* ranks : {"parallel.tensor", "parallel.pipeline", "parallel.context"})
     if (const Given* given = job.find(ranks); given && given->value != "1")

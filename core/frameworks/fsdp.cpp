@@ -111,7 +111,13 @@ void Fsdp::copy_out(Unit& u, bool forward) {
   // In the forward pass the buffer is kept until the next unit has been gathered (all_gather_state): it is
   // freed on another stream than it was allocated on. In the backward pass it is freed here.
   if (forward) last_gathered_.reset();
+  // all_gather_inputs of one rank: a cast of each shard, which stays until the next one has been made.
+  Tensor input;
   for (const Parameter& p : u.parameters) {
+    if (u.ranks == 1)
+      input = p.full->type == p.shard->type
+                  ? Tensor()
+                  : buffer(u, p.full->bytes(), Purpose::kCommunication, "shard, cast", Stream::kCompute);
     // Padded to a multiple of the ranks.
     const std::uint64_t bytes = p.shard->shape.count() * u.ranks * bytes_of(p.full->type);
     t_.make_present(p.full, bytes, p.layer, p.module, "gathered weight");
@@ -265,8 +271,8 @@ void Fsdp::reduce(Unit& u) {
   };
   // One buffer of this rank's shards; where the type differs, a cast of it, and the first is freed.
   Tensor sharded = result(policy_.reduce);
-  // Of one rank the input is divided by the ranks of the other weights, and copied.
-  if (u.ranks == 1)
+  // Of one rank the input is copied, divided by the ranks of the other weights if there are some.
+  if (u.ranks == 1 && policy_.ranks > 1)
     buffer(u, elements * bytes_of(policy_.reduce), Purpose::kCommunication, "gradients, divided",
            Stream::kReduce);
   if (policy_.reduce != policy_.shards) sharded = result(policy_.shards);

@@ -124,7 +124,9 @@ void Zero3::gather(const Indices& parameters) {
     elements += p.part * policy_.ranks;
     gathered_elements_ += static_cast<std::int64_t>(p.elements);
   }
-  if (handle->parameters.size() == 1) {
+  if (policy_.ranks == 1) {
+    for (const std::size_t i : handle->parameters) use_own_part(parameters_[i]);
+  } else if (handle->parameters.size() == 1) {
     const Parameter& p = parameters_[handle->parameters.front()];
     p.tensor->storage = weight_memory(p, elements)->storage;
     parts_from_host(handle->parameters);
@@ -133,6 +135,12 @@ void Zero3::gather(const Indices& parameters) {
     t_.storage(handle->flat).stream = Stream::kGather;
     parts_from_host(handle->parameters);
   }
+}
+
+/// NoGatherHandle, of one rank: the weight is a view of its part, or a copy of a part in host memory.
+void Zero3::use_own_part(Parameter& p) {
+  p.tensor->storage =
+      policy_.offload_parameters ? weight_memory(p, p.elements)->storage : kept_.front()->storage;
 }
 
 /// Copies of the parts on the device, which a gather reads; null without offload.
@@ -519,6 +527,11 @@ void Zero3::gather_persistent() {
   std::vector<std::size_t> persistent;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].persists) persistent.push_back(i);
+  if (policy_.ranks == 1) {
+    for (const std::size_t i : persistent)
+      use_own_part(parameters_[i]), parameters_[i].state = State::kPresent;
+    return;
+  }
   // Several have all parts on the device at the same time; a single one is copied where it is gathered.
   Tensor copies;
   if (persistent.size() > 1) copies = parts_from_host(persistent);

@@ -108,6 +108,7 @@ class Zero3 {
   void copy_to_host(const Parameter& p);
   std::uint64_t part_of(const std::vector<std::size_t>& parameters) const;
   Tensor weight_memory(const Parameter& p, std::uint64_t elements);
+  void use_own_part(Parameter& p);
   void mark_persistent();
 
   void fetch(std::size_t module, bool forward);

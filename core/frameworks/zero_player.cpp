@@ -30,7 +30,7 @@ struct ZeroPasses {
 static std::optional<ZeroPolicy> policy_of_passes(const RecordedScript& script, ZeroPolicy p) {
   const bool divides = std::ranges::all_of(
       script.declared, [&](const ZeroScript::Declared& d) { return d.shape.count() % p.ranks == 0; });
-  if (p.stage != 3 || p.offload_optimizer || p.offload_parameters || !divides) return std::nullopt;
+  if (p.stage != 3 || p.ranks == 1 || p.offload_optimizer || p.offload_parameters || !divides) return std::nullopt;
   p.ranks = 1, p.rank = kFullestRank, p.sub_group = ZeroPolicy().sub_group;
   return p;
 }

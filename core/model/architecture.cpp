@@ -108,12 +108,23 @@ static std::string_view missing_part(std::string_view family) {
   return "";
 }
 
+/// How to plan a family that differs from a described one in a part of little memory; "" without one.
+static std::string nearest_family(std::string_view family) {
+  // The indexer of transformers 5 (wq_b, wk, k_norm, weights_proj) runs without gradients. Of DeepSeek-V3.2
+  // it has 851,524,864 of 671,877,929,216 parameters, of GLM-5 731,008,512 of 743,911,199,232.
+  if (family == "deepseek_v32" || family == "glm_moe_dsa")
+    return "to plan it without its indexer, 0.1 % of the weights, set \"model_type\": \"deepseek_v3\" in a "
+           "copy of the "
+           "file; or ";
+  return "";
+}
+
 Error unknown_family(std::string_view family) {
   if (const std::string_view what = missing_part(family); !what.empty())
     return usage_error(
         "the model family '" + std::string(family) + "' is not described: it has " + std::string(what),
-        "`trainhost plugins new NAME --kind=estimator` creates an estimator for it, see "
-        "sdk/README.md");
+        nearest_family(family) +
+            "`trainhost plugins new NAME --kind=estimator` creates an estimator for it, see sdk/README.md");
   const std::vector<std::string> known(known_families().begin(), known_families().end());
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;

@@ -77,19 +77,13 @@ void tensor(const model::Architecture& a, const RunSpec& r) {
 void experts(const model::Architecture& a, const RunSpec& r) {
   const std::uint64_t ep = r.parallel.expert;
   if (ep == 1) return;
-  // Dense layers have 0 experts, which divides() accepts; hence the separate check for a model without any.
-  bool any = false;
   for (const model::LayerRun& run : a.layers) {
-    any = any || run.layer.experts.count;
     const std::uint64_t count = run.layer.experts.count;
     // The nearest value that the ranks allow too.
     if (count % ep)
       throw usage_error("parallel.expert = " + n(ep) + " does not divide " + n(count) + " experts; " +
                         nearest_divisors(ep, std::gcd(experts_of(a), expert_groups(r.parallel))));
   }
-  if (!any)
-    throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) +
-                      " has no experts; use 1");
 }
 
 /// Rejects layers of the first or last stage that leave another stage without any, or that its chunks cannot
@@ -147,6 +141,10 @@ void validate(const model::Architecture& a, const RunSpec& r) {
   experts(a, r);
   pipeline(a, r);
   // No key is open: all settings have values here.
+  // Before the numbers of ranks, because no number of them would help.
+  if (r.parallel.expert > 1 && experts_of(a) == 0)
+    throw usage_error("parallel.expert = " + n(r.parallel.expert) + ", but " +
+                      (a.name.empty() ? "this model" : a.name) + " has no experts; use 1");
   if (const std::vector<Conflict> conflicts = find_conflicts(r, {}, experts_of(a)); !conflicts.empty())
     throw usage_error(conflicts.front().sentence, conflicts.front().hint);
   // A planner can set the mode without a rank.

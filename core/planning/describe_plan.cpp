@@ -84,6 +84,30 @@ std::vector<std::string> assumed_values(const runfile::RunConfig& c) {
   return out;
 }
 
+/// The keys that decide most of the memory and that a run file with a named model leaves at the defaults of
+/// the built-in run; "" where it gives all of them. `plan --model` assumes others
+/// (core/runfile/usual_run.hpp), which a run file cannot do: it is trained with its defaults too.
+std::string defaults_of_builtin_run(const runfile::RunConfig& c) {
+  if (!c.given.count("model.preset") && !c.given.count("model.config")) return "";
+  std::vector<std::string> kept, usual;
+  const auto add = [&](const char* key, const std::string& value, const std::string& usual_value) {
+    const bool assumed =
+        std::ranges::find(c.assumed, key, &runfile::RunConfig::Assumed::key) != c.assumed.end();
+    if (c.given.count(key) || assumed || value == usual_value) return;
+    kept.push_back(fmt::format("{} = {}", key, value));
+    usual.push_back(fmt::format("--set {}={}", key, usual_value));
+  };
+  constexpr std::uint64_t kUsualTokens = 2048;
+  const std::uint64_t most = c.model.max_positions;
+  if (c.run.mode != RunMode::kInference) add("train.precision", c.precision, "bf16");
+  add("data.seq_len", std::to_string(c.run.seq_len),
+      std::to_string(most ? std::min(most, kUsualTokens) : kUsualTokens));
+  add("train.micro_batch", std::to_string(c.run.micro_batch), "1");
+  if (kept.empty()) return "";
+  return fmt::format("not in the run file, so as in the built-in run: {}; usual for such a model: {}",
+                     fmt::join(kept, ", "), fmt::join(usual, " "));
+}
+
 /// Why the plan of a family that is trained here is no exact one; "" where it is, or where the user named an
 /// estimator.
 std::string why_approximate(const runfile::RunConfig& c, const PlanRequest& request,
@@ -111,6 +135,8 @@ void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin:
     v.notes.push_back(
         "a budget without a device: planned for a GPU with that much memory; --device names one, and "
         "--set train.backend=cpu plans for the CPU");
+  if (std::string defaults = defaults_of_builtin_run(c); !defaults.empty())
+    v.notes.push_back(std::move(defaults));
   // A plan without a trainer is still exact for the program, but no trainer here executes that program.
   if (!trainer && c.framework.empty() && trains_by_program(c.model, c.run))
     v.notes.push_back(fmt::format(

@@ -22,6 +22,7 @@
 #include "core/parallel/rank_memory.hpp"
 #include "core/planning/describe_plan.hpp"
 #include "core/planning/error_context.hpp"
+#include "core/planning/explain_layouts.hpp"
 #include "core/planning/simulate_layout.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/runfile/suggest.hpp"
@@ -442,11 +443,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
         found.settings.insert(found.settings.begin(), fmt::format("--set data.seq_len={}", c.run.seq_len));
   v.assumptions = assumptions(q.machine);
   if (outcome.layouts == 0) reject_impossible_keys(architecture, r, request.fixed, v.devices, v.global_batch);
-  if (outcome.layouts == 0)
-    v.notes.push_back(
-        fmt::format("no layout exists for {} and {} per step: heads, tokens, layers and "
-                    "sequences must be divisible",
-                    plural(v.devices, "device"), plural(v.global_batch, "sequence")));
+  if (outcome.layouts == 0) v.notes.push_back(why_no_layout(architecture, q.space, request.fixed));
   if (outcome.closest) v.notes.push_back(describe_closest(*outcome.closest, q));
   if (!request.every && outcome.evaluated < outcome.layouts)
     v.notes.push_back(

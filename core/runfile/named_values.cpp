@@ -35,8 +35,25 @@ std::vector<std::string> target_names() {
   return names;
 }
 
+/// "a, b" as items of a list: "a", "b".
+std::string as_list(std::string_view text) {
+  std::string list;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(item.size() + 1, text.size()));
+    const std::size_t first = item.find_first_not_of(' '), last = item.find_last_not_of(' ');
+    if (first == item.npos) continue;
+    list += (list.empty() ? "\"" : ", \"") + escaped(item.substr(first, last + 1 - first), 80) + "\"";
+  }
+  return "[" + list + "]";
+}
+
 void require_targets(const std::vector<Value>& targets, const Where& where) {
   const std::vector<std::string> known = target_names();
+  if (targets.size() == 1 && targets.front().text.find(',') != std::string::npos)
+    throw usage_error(fmt::format("lora.targets = \"{}\": several matrices are a list of strings",
+                                  escaped(targets.front().text, 80)),
+                      "write targets = " + as_list(targets.front().text), where);
   for (const Value& v : targets)
     if (!is_module_pattern(v.text) && std::ranges::find(known, v.text) == known.end())
       throw usage_error(

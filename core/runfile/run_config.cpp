@@ -321,10 +321,22 @@ RunConfig resolve_settings(Settings s, const fs::path& file, const fs::path& bas
   s.rule([&] { set_plugins(s, base, c); });
   s.rule([&] { set_framework(s, c); });
   c.safe = s.flag("plan.safe");
-  const bool known = model && c.run.parallel.expert > 1 && model::known_family(c.model.family);
+  const bool known = model && !open.contains("parallel.expert") && c.run.parallel.expert > 1 &&
+                     model::known_family(c.model.family);
   const std::uint64_t experts = known ? experts_of(model::from_model(c.model)) : 0;
+  std::set<std::string> unchecked = open;
+  if (known && experts == 0) {
+    // Before find_conflicts(), whose hint names numbers of ranks.
+    s.rule([&] {
+      throw usage_error(
+          fmt::format("parallel.expert = {}, but {} has no experts; use 1", c.run.parallel.expert,
+                      c.model.name.empty() ? "this model" : escaped(c.model.name, 80)),
+          {}, s.where("parallel.expert"));
+    });
+    unchecked.insert("parallel.expert");
+  }
   if (complete)
-    for (const Conflict& conflict : find_conflicts(c.run, open, experts))
+    for (const Conflict& conflict : find_conflicts(c.run, unchecked, experts))
       s.rule([&] { throw usage_error(conflict.sentence, conflict.hint, s.where(conflict.key)); });
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   for (const RunConfig::Assumed& a : c.assumed) c.given.erase(a.key);

@@ -88,10 +88,13 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
   // Before compute capability 8.0, mixed precision is that of fp16.
   const DevicePreset* device =
       s.given("memory.device") ? find_device_preset(s.text("memory.device")) : nullptr;
-  const char* half = device && device->bf16_tflops == 0 && device->fp16_tflops > 0 ? "fp16" : "bf16";
-  if (usual || adapts(s)) assume("train.precision", text_value(half));
   std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (framework == "trainhost") framework.clear();  // as if it were not given
+  // Recipes of torchtune refuse fp16; the default of litgpt is bf16 wherever PyTorch can emulate it.
+  const bool emulates = framework == "torchtune" || framework == "litgpt" || framework == "torchtitan";
+  const char* half =
+      !emulates && device && device->bf16_tflops == 0 && device->fp16_tflops > 0 ? "fp16" : "bf16";
+  if (usual || adapts(s)) assume("train.precision", text_value(half));
   if ((framework == "fsdp2" || framework == "deepspeed" || framework == "torchtitan" ||
        framework == "torchtune" || framework == "litgpt") &&
       u32(s, "parallel.data") > 1) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "core/base/text.hpp"
 #include "core/runfile/named_values.hpp"
@@ -73,6 +74,30 @@ namespace {
                     {}, v.where);
 }
 
+/// How a whole number is written that a text means: "write 4096" for "4,096", "4 096" and "4096 ", "write
+/// 4096, or 4000" for "4k"; "" for any other text, and for numbers outside of the limits.
+std::string number_meant(const Key& k, std::string_view text) {
+  std::int64_t n = 0;
+  std::size_t at = 0;
+  for (bool digit_before = false; at < text.size() && n < 1'000'000'000'000; ++at) {
+    const bool digit = text[at] >= '0' && text[at] <= '9';
+    if (digit) n = 10 * n + (text[at] - '0');
+    // Separators of thousands.
+    if (!digit && !(digit_before && (text[at] == ',' || text[at] == ' ' || text[at] == '_'))) break;
+    digit_before = digit;
+  }
+  const std::string_view unit = text.substr(at);
+  const bool thousand = unit == "k" || unit == "K", million = unit == "m" || unit == "M";
+  const std::int64_t of_two = thousand ? 1 << 10 : million ? 1 << 20 : 1;
+  const std::int64_t of_ten = thousand ? 1000 : million ? 1'000'000 : 1;
+  const auto fits = [&](std::int64_t v) {
+    return static_cast<double>(v) >= k.min && static_cast<double>(v) <= k.max;
+  };
+  if (at == 0 || (!unit.empty() && of_two == 1) || !fits(n * of_ten) || !fits(n * of_two)) return "";
+  const std::string decimal = std::to_string(n * of_ten);
+  return of_two == 1 ? "write " + decimal : "write " + std::to_string(n * of_two) + ", or " + decimal;
+}
+
 /// A value of the right kind but outside the limits is reject_value(); here the kind itself is wrong.
 [[noreturn]] void reject_type(const Key& k, const Value& v) {
   // 1e3 is a float in TOML; the hint shows the same number as an integer.
@@ -81,7 +106,10 @@ namespace {
                            v.number >= k.min && v.number <= k.max;
   throw usage_error(
       fmt::format("{} = {}: expected {}, got {}", k.name, written(v), accepted_values(k), kind_name(v)),
-      is_integral ? fmt::format("write {:.0f}", v.number) : "", v.where);
+      is_integral                                                ? fmt::format("write {:.0f}", v.number)
+      : k.type == Type::kInteger && v.kind == Value::Kind::kText ? number_meant(k, v.text)
+                                                                 : "",
+      v.where);
 }
 
 /// TOML has two kinds of numbers; a key of type number accepts both.

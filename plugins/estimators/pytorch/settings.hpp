@@ -123,6 +123,12 @@ void set_device(const Options& options, frameworks::StepSettings& settings, std:
 void set_attention_kernels(const model::Architecture& architecture, const RunSpec& run,
                            const Options& options, frameworks::StepSettings& settings,
                            std::vector<std::string>& notes);
+/// Notes that SDPA materialises scores in bf16 on older devices, of a framework that has no f16.
+void note_emulated_bf16(const Options& options, const frameworks::StepSettings& settings,
+                        std::vector<std::string>& notes);
+/// Notes the bytes that the attention of Megatron-LM keeps on older devices beside those that are replayed.
+void note_unfused_attention(const model::Architecture& architecture, const Options& options,
+                            const frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// Replaces a model by the copy with other modules that Unsloth loads in its place, if there is one.
 void use_copy_of_unsloth(model::Architecture& architecture, std::vector<std::string>& notes);

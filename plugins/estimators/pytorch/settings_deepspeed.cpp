@@ -53,9 +53,6 @@ void require_stage_3(const model::Architecture& a, const RunSpec& r) {
   if (r.compute == DType::kF16)
     reject("train.precision = \"fp16\" with ZeRO 3 of DeepSpeed", "its check for overflow was not compared",
            "set train.precision to \"bf16\"");
-  if (r.parallel.data < 2)
-    reject("ZeRO 3 of DeepSpeed on one rank", "it gathers nothing there, which was not compared",
-           "set parallel.data to 2 or more");
 }
 
 /// offload_optimizer and offload_param.
@@ -124,13 +121,16 @@ void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options
         "recomputation "
         "the experts of all layers stay gathered until the backward pass (train.recompute = \"full\").");
   if (z.stage == 3) {
-    notes.push_back("ZeRO 3 on " + std::to_string(z.ranks) + " ranks; reduce_bucket_size " +
-                    format_count(z.bucket) + ", " + stage_3_note(z) +
-                    ". Memory that other streams still use after its last use is not counted.");
+    notes.push_back(
+        "ZeRO 3 on " +
+        (z.ranks == 1 ? std::string("one rank, which gathers nothing") : std::to_string(z.ranks) + " ranks") +
+        "; reduce_bucket_size " + format_count(z.bucket) + ", " + stage_3_note(z) +
+        ". Memory that other streams still use after its last use is not counted.");
     return;
   }
   notes.push_back("ZeRO " + std::to_string(z.stage) + " on " + std::to_string(z.ranks) +
-                  " ranks, for the rank with most gradients; reduce_bucket_size " + format_count(z.bucket) +
+                  (z.ranks == 1 ? " rank" : " ranks") +
+                  ", for the rank with most gradients; reduce_bucket_size " + format_count(z.bucket) +
                   " elements" + (z.overlap ? ", twice (overlap_comm)" : "") +
                   "; gradients and their reduction have the type of the weights, the optimizer updates f32 "
                   "weights.");

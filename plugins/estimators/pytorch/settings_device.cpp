@@ -2,6 +2,7 @@
 // themselves: core/frameworks/attention.cpp.
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -25,6 +26,13 @@ bool is_half(Element e) { return e == Element::kBF16 || e == Element::kF16; }
 /// "7.5"
 std::string version_of(std::uint32_t capability) {
   return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+
+std::string materialised_in_bf16(const std::string& capability) {
+  return "Compute capability " + capability +
+         " has no kernel of SDPA for bf16: the scores of all heads are materialised in f32. Products in bf16 "
+         "are "
+         "emulated there.";
 }
 
 }  // namespace
@@ -63,13 +71,37 @@ void set_attention_kernels(const model::Architecture& a, const RunSpec& r, const
   }
   if (s.machine.ampere || !is_half(type)) return;
   if (type == Element::kBF16)
-    notes.push_back(
-        "Compute capability " + capability +
-        " has no kernel of SDPA for bf16: the scores of all heads are materialised in f32. In f16 "
-        "(train.precision = \"fp16\") they are not.");
+    notes.push_back(materialised_in_bf16(capability) +
+                    (o.framework == Framework::kTorchtitan
+                         ? std::string(" torchtitan has no f16.")
+                         : " In f16 (train.precision = \"fp16\") they are not."));
   else
     notes.push_back("Compute capability " + capability +
                     ": SDPA takes the memory-efficient kernel, because flash attention needs 8.0 or higher.");
+}
+
+void note_emulated_bf16(const Options& o, const frameworks::StepSettings& s,
+                        std::vector<std::string>& notes) {
+  const Element type = s.autocast ? s.autocast_type : s.weights;
+  if (!s.machine.ampere && type == Element::kBF16)
+    notes.push_back(materialised_in_bf16(version_of(o.products.capability)) + " " + o.name + " has no f16.");
+}
+
+void note_unfused_attention(const model::Architecture& a, const Options& o, const frameworks::StepSettings& s,
+                            std::vector<std::string>& notes) {
+  if (s.machine.ampere) return;
+  constexpr std::uint64_t kBytes = 2;  // bf16 or f16, the type of the products
+  std::uint64_t heads = 0;             // of all layers of a rank
+  for (const model::LayerRun& run : a.layers)
+    heads += std::uint64_t{run.count} * run.layer.attention.heads / s.tensor / s.stage.stages;
+  const std::uint64_t tokens = s.sequence / s.context;
+  const bool recomputed = s.checkpoint || s.selective;
+  notes.push_back("Transformer Engine has no fused attention on compute capability " +
+                  version_of(o.products.capability) +
+                  ", before 8.0: its own operators materialise the scores, which are not counted" +
+                  (recomputed ? ". They exist for one layer at a time."
+                              : ": " + format_bytes(kBytes * s.batch * heads * tokens * s.sequence) +
+                                    " of probabilities are kept by a rank for each micro-batch in flight."));
 }
 
 }  // namespace trainhost::pytorch

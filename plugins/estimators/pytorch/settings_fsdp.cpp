@@ -68,11 +68,14 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     reject("adapters under FSDP2",
            "units that hold frozen and trained weights are replayed as accelerate prepares them",
            "plan with --for transformers");
-  if (r.parallel.data * r.parallel.context < 2)
-    reject("parallel.data = 1 with " + name,
-           o.flat_parameters ? "it divides the weights among data-parallel ranks"
-                             : "fully_shard divides the weights among data-parallel ranks",
-           "set parallel.data, or plan one device with --for pytorch");
+  const bool alone = r.parallel.data * r.parallel.context < 2;
+  if (alone && o.framework == Framework::kTorchtitan)
+    reject("parallel.data = 1 in torchtitan",
+           "it shards nothing on one rank, and trains under autocast there, which was not compared",
+           "set parallel.data, or plan a module of transformers with --for pytorch");
+  if (alone && o.flat_parameters)
+    reject("parallel.data = 1 with FSDP1", "on one rank it is NO_SHARD, which keeps whole flat parameters",
+           "set parallel.data, or plan.fsdp_version = 2");
   if (r.parallel.zero < 2)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with " + name,
            o.flat_parameters ? "it divides weights and gradients too"
@@ -111,8 +114,9 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   }
   if (o.framework == Framework::kTorchtitan) set_torchtitan(a, r, o, s, notes);
   notes.push_back(
-      name + ": " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) + " shards" +
-      (f.flat ? " of flat parameters" : "") +
+      name + ": " +
+      (alone ? "one rank, so that nothing is divided, with " : std::to_string(f.ranks) + " ranks with ") +
+      name_of(f.shards) + " shards" + (f.flat ? " of flat parameters" : "") +
       (f.frozen ? std::string(" of the adapters and ") + name_of(*f.frozen) + " shards of the base" : "") +
       "; weights are gathered in " + name_of(s.weights) +
       (s.float8_gather ? ", those of linear layers in 8 bits," : "") + " and gradients reduced in " +

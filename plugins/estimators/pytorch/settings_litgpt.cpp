@@ -144,6 +144,7 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, const Options& o
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\"", "litgpt calls scaled_dot_product_attention");
   s.modules = frameworks::ModelSource::kLitgpt;
+  note_emulated_bf16(o, s, notes);
   if (s.lora_dropout > 0)
     notes.push_back("The inputs of the adapters pass a dropout (lora.dropout), whose masks are kept.");
   if (a.tied) notes.push_back("litgpt does not tie the head to the embedding: both are counted.");

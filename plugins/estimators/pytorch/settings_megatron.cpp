@@ -320,6 +320,7 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, const Options&
   set_products(a, r, o, s, notes);
   if (a.tied && r.parallel.pipeline > 1)
     notes.push_back("The tied embedding is on the first and the last stage, each with its own state.");
+  note_unfused_attention(a, o, s, notes);
 }
 
 }  // namespace trainhost::pytorch

@@ -184,6 +184,7 @@ void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options
         "Gemma 2 of torchtune computes its scores in separate operators, as they are capped; rows are not "
         "packed (dataset.packed: False).");
   s.positions = static_cast<std::uint32_t>(std::max<std::uint64_t>(a.max_positions, s.sequence));
+  note_emulated_bf16(o, s, notes);
 }
 
 }  // namespace trainhost::pytorch

@@ -202,6 +202,24 @@ BOOST_AUTO_TEST_CASE(deepspeed_keeps_gradients_in_the_type_of_the_weights) {
   BOOST_TEST(value(s, "optimizer.name") == "adamw");
 }
 
+// DeepSpeedCPUAdam allocates moments in the type of the weights that it updates. Those are f32 unless the
+// master weights are narrow too.
+BOOST_AUTO_TEST_CASE(narrow_moments_of_deepspeed_follow_the_master_weights) {
+  const auto moments = [](bool narrow_master, bool offloads, const char* states) {
+    const std::string text =
+        std::string("{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true") +
+        (narrow_master ? ", \"bf16_master_weights_and_grads\": true" : "") +
+        "}, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"fp32_optimizer_states\": " + states +
+        "}}, \"zero_optimization\": {\"stage\": 2" +
+        (offloads ? ", \"offload_optimizer\": {\"device\": \"cpu\"}" : "") + "}}";
+    return value(settings("d.json", text, kModelOf8Ranks), "plan.moments");
+  };
+  BOOST_TEST(moments(true, true, "false") == "bf16");
+  BOOST_TEST(moments(true, true, "true") == "");
+  BOOST_TEST(moments(false, true, "false") == "");
+  BOOST_TEST(moments(true, false, "false") == "");
+}
+
 BOOST_AUTO_TEST_CASE(axolotl_computes_in_bf16_and_ignores_lora_without_an_adapter) {
   const std::string job = "base_model: gpt2\nmicro_batch_size: 1\nattn_implementation: eager\nlora_r: 8\n";
   auto s = settings("a.yaml", job);

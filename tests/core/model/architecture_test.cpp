@@ -373,6 +373,11 @@ BOOST_AUTO_TEST_CASE(an_unknown_family_error_names_the_nearest_family_and_how_to
       rejected(R"({"model_type": "falcon_h1"})") ==
       "the model family 'falcon_h1' is not described: it has layers that compute attention and a state "
       "space model side by side");
+  for (const char* family : {"deepseek_v32", "glm_moe_dsa"})
+    BOOST_TEST(
+        unknown_family(family).hint().starts_with("to plan it without its indexer, 0.1 % of the weights, set "
+                                                  "\"model_type\": \"deepseek_v3\" in a copy of the file"),
+        family);
   const Error e = unknown_family("mamba");
   BOOST_TEST(std::string(e.what()).find("'mamba' is not described") != std::string::npos);
   BOOST_TEST(e.hint().find("trainhost plugins new NAME --kind=estimator") != std::string::npos);

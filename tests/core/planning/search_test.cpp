@@ -228,8 +228,35 @@ BOOST_AUTO_TEST_CASE(an_impossible_fixed_key_is_rejected_with_its_reason) {
   rejected({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; use 2 or 4");
   rejected({{"train.micro_batch", "5"}},
            "train.micro_batch = 5 does not divide 32 sequences per step (--global-batch); use 4 or 8");
-  // Each key is possible, but not both together: the result is empty, without an error.
-  BOOST_TEST(ask({{"parallel.tensor", "8"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);
+}
+
+// Each key is possible, but not both together: the result is empty, without an error.
+BOOST_AUTO_TEST_CASE(keys_that_exclude_each_other_are_named_with_the_nearest_values) {
+  const auto note_of = [](const planning::SearchResult& v) {
+    BOOST_TEST(v.layouts == 0u);
+    const auto note =
+        std::ranges::find_if(v.notes, [](const std::string& n) { return n.starts_with("no layout"); });
+    return note == v.notes.end() ? std::string() : *note;
+  };
+  const std::string with = " with 16 devices and 16 sequences per step; use ";
+  BOOST_TEST(note_of(ask({{"parallel.tensor", "8"}, {"parallel.data", "4"}}, request(16, 16))) ==
+             "no layout has parallel.tensor = 8 and parallel.data = 4" + with +
+                 "parallel.tensor = 4, or parallel.data = 2");
+  // Of a run that is valid: the searched data-parallel ranks are what 4 stages leave.
+  planning::SearchRequest experts = request(16, 16);
+  experts.fixed = {"parallel.pipeline", "parallel.expert"};
+  const runfile::RunConfig mixtral =
+      runfile::run_for_model("mixtral-8x7b-v0.1", {{"memory.device", "h100-80gb"},
+                                                   {"parallel.pipeline", "4"},
+                                                   {"parallel.expert", "8"},
+                                                   {"parallel.data", "8"}});
+  BOOST_TEST(note_of(planning::search_layouts(mixtral, experts)) ==
+             "no layout has parallel.pipeline = 4 and parallel.expert = 8" + with +
+                 "parallel.pipeline = 2, or parallel.expert = 4");
+  // No single value is enough.
+  BOOST_TEST(note_of(ask({{"parallel.tensor", "16"}, {"parallel.pipeline", "16"}, {"parallel.data", "16"}},
+                         request(16, 16)))
+                 .starts_with("no layout exists for 16 devices and 16 sequences per step: heads"));
 }
 
 BOOST_AUTO_TEST_CASE(without_a_fit_the_closest_layout_and_its_excess_are_named) {

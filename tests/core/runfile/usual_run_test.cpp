@@ -35,6 +35,18 @@ BOOST_AUTO_TEST_CASE(a_model_alone_has_what_people_run_and_says_which_keys_these
   BOOST_TEST(load_run({}).assumed.empty());
 }
 
+// Recipes of torchtune and torchtitan have no fp16, and litgpt takes bf16 where PyTorch emulates it.
+BOOST_AUTO_TEST_CASE(frameworks_without_fp16_are_planned_in_bf16_on_older_devices) {
+  const auto precision = [](const char* framework) {
+    return run_for_model("llama-3-8b", {{"memory.device", "t4-16gb"}, {"plan.framework", framework}})
+        .precision;
+  };
+  for (const char* framework : {"torchtune", "litgpt", "torchtitan"})
+    BOOST_TEST(precision(framework) == "bf16", framework);
+  for (const char* framework : {"pytorch", "transformers", "megatron"})
+    BOOST_TEST(precision(framework) == "fp16", framework);
+}
+
 BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_its_own) {
   const auto unsloth = [](std::vector<Override> more) {
     more.push_back({"plan.framework", "unsloth"});

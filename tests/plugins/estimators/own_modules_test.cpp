@@ -33,6 +33,31 @@ BOOST_AUTO_TEST_CASE(settings_of_sharded_weights_without_effect_are_noted) {
   BOOST_TEST(!has_note(transformers({{"fsdp_version", "1"}}), "has no effect"));
 }
 
+BOOST_AUTO_TEST_CASE(a_note_says_what_older_devices_materialise) {
+  RunSpec r = mixed_precision();
+  r.master = DType::kNone;
+  const auto of = [&](const char* framework, const char* capability) {
+    return estimate(r, {{"framework", framework}, {"compute_capability", capability}}, llama_8b());
+  };
+  for (const char* framework : {"torchtune", "litgpt"}) {
+    const std::string note = "Compute capability 7.5 has no kernel of SDPA for bf16";
+    BOOST_TEST(has_note(of(framework, "75"), note));
+    BOOST_TEST(has_note(of(framework, "75"), std::string(framework) + " has no f16"));
+    BOOST_TEST(!has_note(of(framework, "80"), note));
+    BOOST_TEST(of(framework, "75").total_bytes() > of(framework, "80").total_bytes());
+  }
+  r.master = DType::kF32, r.memory.cross_entropy = CrossEntropy::kInPlace;
+  r.micro_batch = 2;
+  // 32 layers x 2 sequences x 32 heads x 2,048 x 2,048 probabilities of 2 bytes.
+  const std::string kept = "16.0 GiB of probabilities are kept by a rank for each micro-batch in flight";
+  BOOST_TEST(has_note(of("megatron", "75"), kept));
+  BOOST_TEST(!has_note(of("megatron", "80"), "no fused attention"));
+  r.parallel.tensor = 4, r.parallel.sequence = true, r.parallel.pipeline = 2;
+  BOOST_TEST(has_note(of("megatron", "75"), "materialise the scores, which are not counted: 2.00 GiB"));
+  r.recompute = Recompute::kFull;
+  BOOST_TEST(has_note(of("megatron", "75"), "They exist for one layer at a time"));
+}
+
 // Until August 2024 the recipes kept a copy of all logits in f32 but those of the last token, and used FSDP1.
 BOOST_AUTO_TEST_CASE(torchtune_of_early_2024_has_its_own_loss_and_units) {
   using Options = std::map<std::string, std::string>;

@@ -220,6 +220,39 @@ BOOST_AUTO_TEST_CASE(the_settings_of_adapters_that_accelerate_shards_allocate_wh
   BOOST_TEST(cases == 36u);
 }
 
+// On one rank nothing is divided: shards are copied into the weights of a unit, and gradients into its
+// reduction.
+BOOST_AUTO_TEST_CASE(the_settings_of_fsdp2_on_one_rank_allocate_what_pytorch_counts) {
+  std::size_t by_accelerate = 0, adapters = 0, by_hand = 0;
+  for (const json& record : test::oracle_records("one-rank")) {
+    const json &c = record.at("case"), &policy = c.at("fsdp");
+    RunSpec r = run_of(c);
+    const bool mixed = policy.at("param") == "bf16";
+    pytorch::Options o = options_of(c);
+    if (c.at("lora") > 0) {
+      r.memory.frozen = c.at("precision") == "bf16" ? DType::kBF16 : DType::kF32;
+      r.weight = r.compute = mixed ? DType::kBF16 : DType::kF32;
+      ++adapters;
+    } else if (mixed) {
+      r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    }
+    if (policy.contains("prepare")) {
+      o.name = "transformers", o.by_accelerate = o.no_sync = true;
+      ++by_accelerate;
+    } else {
+      // Policies that the run file has no words for.
+      if (policy.at("output") != "" || (mixed && policy.at("reduce") != "f32")) continue;
+      if (policy.at("sync") != "every" && c.at("accumulate") > 1) continue;
+      o.framework = pytorch::Framework::kFsdp2;
+      ++by_hand;
+    }
+    compare_fsdp(record, std::move(r), o);
+  }
+  BOOST_TEST(by_accelerate >= 10u);
+  BOOST_TEST(adapters >= 3u);
+  BOOST_TEST(by_hand >= 1u);
+}
+
 BOOST_AUTO_TEST_CASE(the_settings_of_sharded_4_bit_weights_allocate_what_pytorch_counts) {
   std::size_t cases = 0;
   std::vector<json> records = test::oracle_records("sharded-quantized");
@@ -470,10 +503,11 @@ BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_count
 BOOST_AUTO_TEST_CASE(the_settings_of_stage_3_allocate_what_pytorch_counts) {
   std::size_t cases = 0, with_adapters = 0;
   std::vector<json> records = test::oracle_records("deepspeed3");
-  for (json& record : test::oracle_records("deepspeed3-lora")) records.push_back(std::move(record));
+  for (const char* more : {"deepspeed3-lora", "one-rank-zero3"})
+    for (json& record : test::oracle_records(more)) records.push_back(std::move(record));
   for (const json& record : records) {
     const json &c = record.at("case"), &zero = c.at("zero");
-    if (zero.at("groups") != 2) continue;  // transformers always makes two
+    if (zero.at("groups") != 2 || zero.contains("offload")) continue;  // transformers always makes two
     RunSpec r = run_of(c);
     if (c.at("precision") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
     r.parallel.data = zero.at("world"), r.parallel.zero = 3;
@@ -511,7 +545,13 @@ BOOST_AUTO_TEST_CASE(stage_3_of_deepspeed_keeps_a_part_of_the_weights_and_has_se
   BOOST_TEST(lean.total_bytes() < report.total_bytes());
   RunSpec other = r;
   other.parallel.data = 1;
-  check_refused(other, {{"framework", "deepspeed"}}, "ZeRO 3 of DeepSpeed on one rank");
+  const MemoryReport alone = estimate_zero(other);
+  BOOST_TEST(has_note(alone, "ZeRO 3 on one rank, which gathers nothing"));
+  BOOST_TEST(bytes_of(alone, Purpose::kWeights) == 2 * kParameters);
+  // With both in host memory the device has copies of the weights that a module reads.
+  other.memory.weights_in = other.memory.optimizer_in = Tier::kHost;
+  BOOST_TEST(bytes_of(estimate_zero(other, {{"offload_gradients", "cpu"}}), Purpose::kWeights) <
+             kParameters / 2);
   other = r, other.compute = other.weight = DType::kF16;
   check_refused(other, {{"framework", "deepspeed"}}, "train.precision = \"fp16\" with ZeRO 3 of DeepSpeed");
 }
