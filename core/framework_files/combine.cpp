@@ -267,10 +267,29 @@ class Finish {
                                                  : data      ? count_of(*data)
                                                              : 1);
     if (sequences % known_part && !(job_.find(kRoundBatch) && sequences >= known_part))
-      throw usage_error(fmt::format("{} = {} is no multiple of {}", global->key, sequences, known_part), {},
-                        global->where);
+      reject_batch(*global, sequences, per_step, accumulated, data);
     job_.set_default(accumulated ? "parallel.data" : "train.grad_accum",
                      std::to_string(sequences / known_part), *global);
+  }
+
+  /// A global batch that its known factors do not divide.
+  [[noreturn]] static void reject_batch(const Given& global, std::uint64_t sequences,
+                                        std::uint64_t micro_batch, const Given* accumulated,
+                                        const Given* data) {
+    const std::uint64_t other = accumulated ? count_of(*accumulated) : data ? count_of(*data) : 1;
+    const std::string factor = accumulated ? "accumulated micro-batches" : "data-parallel ranks";
+    std::string fewer;  // as many ranks as the sequences allow
+    if (!accumulated && data && sequences % micro_batch == 0)
+      for (std::uint64_t n = std::min(other, sequences / micro_batch); n > 0; --n)
+        if (sequences / micro_batch % n == 0) {
+          fewer = fmt::format("plan fewer ranks: --set parallel.data={}; or ", n);
+          break;
+        }
+    throw usage_error(
+        fmt::format("{} = {} is no multiple of {}{}", global.key, sequences, micro_batch * other,
+                    other > 1 ? fmt::format(": {} per micro-batch x {} {}", micro_batch, other, factor)
+                              : std::string(" per micro-batch")),
+        fmt::format("{}change {}", fewer, global.key), global.where);
   }
 
   /// DeepSpeed divides the global batch where the micro-batch is left open; any other file must give it.

@@ -23,6 +23,24 @@ constexpr struct {
                       {"xtuner ", "XTuner"},
                       {"colossalai run", "Colossal-AI"}};
 
+/// Commands that train nothing. Those of ms-swift are left out of a script that trains too
+/// (arguments_read.cpp).
+constexpr const char* kTrainNothing[] = {"swift infer",
+                                         "swift export",
+                                         "swift deploy",
+                                         "swift app",
+                                         "swift eval",
+                                         "swift rollout",
+                                         "swift sample",
+                                         "megatron export",
+                                         "llamafactory-cli export",
+                                         "llamafactory-cli chat",
+                                         "llamafactory-cli api",
+                                         "llamafactory-cli webchat",
+                                         "vllm serve",
+                                         "litgpt generate",
+                                         "litgpt chat"};
+
 /// Names of configuration files in a script: "accelerate launch --config_file a.yaml PROGRAM b.yaml".
 std::vector<std::string> named_configurations(const std::string& text) {
   constexpr std::string_view kEnds = " \t\r\n\"'=;\\";
@@ -65,6 +83,10 @@ void reject_script(const std::string& path, const std::string& text) {
   if (const auto files = named_configurations(text); !files.empty())
     throw usage_error("this script has no options of a training run, but names files that may have them",
                       escaped(fmt::format("give those: --from {}", fmt::join(files, " ")), 300), where);
+  for (const char* words : kTrainNothing)
+    if (names_program(text, words))
+      throw usage_error(fmt::format("this script starts `{}`, which trains nothing", words), kPlanInference,
+                        where);
   throw usage_error(
       "no option of this script is one of a training run that --from knows",
       "expected those of Megatron-LM (--num-layers, --micro-batch-size), of TrainingArguments "

@@ -95,7 +95,7 @@ void reject_settings_of_the_closed_form(const rules::Options& given, const std::
   constexpr std::string_view kWithHostMemory[] = {"deepspeed", "torchtune", "transformers", "fsdp2",
                                                   "llama-factory"};
   if (offloads && std::ranges::find(kWithHostMemory, framework) == std::end(kWithHostMemory))
-    refuse("plan.offload_gradients: memory of the host");
+    refuse("gradients in host memory (plan.offload_gradients)");
 }
 
 pytorch::TorchtitanVersion version_of(const rules::Options& given) {

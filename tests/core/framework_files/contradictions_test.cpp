@@ -76,8 +76,14 @@ BOOST_AUTO_TEST_CASE(a_batch_that_does_not_divide_is_an_error) {
   const std::string job = "{\"train_micro_batch_size_per_gpu\": 4,\n\"zero_optimization\": {\"stage\": 0},\n";
   const std::vector<runfile::Override> given = {
       {"model.preset", "gpt2"}, {"data.seq_len", "64"}, {"parallel.data", "3"}};
-  BOOST_TEST(error_of("d.json", job + "\"train_batch_size\": 16}", given) ==
-             "d.json:3: train_batch_size = 16 is no multiple of 12");
+  BOOST_TEST(
+      error_of("d.json", job + "\"train_batch_size\": 16}", given) ==
+      "d.json:3: train_batch_size = 16 is no multiple of 12: 4 per micro-batch x 3 data-parallel ranks (plan "
+      "fewer ranks: --set parallel.data=2; or change train_batch_size)");
+  BOOST_TEST(
+      error_of("d.json", job + "\"train_batch_size\": 10}", given) ==
+      "d.json:3: train_batch_size = 10 is no multiple of 12: 4 per micro-batch x 3 data-parallel ranks "
+      "(change train_batch_size)");
   BOOST_TEST(by_key(read_text("d.json", job + "\"train_batch_size\": 24}", given)).at("train.grad_accum") ==
              "2 @3");
   const std::string script =

@@ -323,6 +323,9 @@ BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
   BOOST_TEST(error_of("t.sh", "accelerate launch --num_processes 2 src/train.py jobs/sft.yaml\n") ==
              "t.sh:1: this script has no options of a training run, but names files that may have them (give "
              "those: --from jobs/sft.yaml)");
+  BOOST_TEST(error_of("t.sh", "# swift sft\nswift infer --model a --stream true --max_new_tokens 8\n")
+                 .starts_with(
+                     "t.sh:1: this script starts `swift infer`, which trains nothing (give the files of a"));
   // A script that converts a model names one, too.
   BOOST_TEST(error_of("t.sh", "python expand.py --model_name_or_path gpt2 --output_dir x --num_expand 8\n")
                  .starts_with("t.sh:1: no option of this script is one of a training run"));

@@ -256,8 +256,8 @@ BOOST_AUTO_TEST_CASE(sequences_are_padded_for_the_ranks_that_share_them) {
   BOOST_TEST(length("--max_length 65535 --sequence_parallel_size 4") == "65536");
   BOOST_TEST(length("--max_length 65536 --sequence_parallel_size 4") == "65536");
   BOOST_TEST(length("--max_length 65535") == "65535");
-  const auto loss = fate("t.sh", "CELOSS_PARALLEL_SIZE=2048 \\\n" + job + "--max_length 64\n",
-                         "CELOSS_PARALLEL_SIZE");
+  const auto loss =
+      fate("t.sh", "CELOSS_PARALLEL_SIZE=2048 \\\n" + job + "--max_length 64\n", "CELOSS_PARALLEL_SIZE");
   BOOST_TEST((loss.first == runfile::KeyUse::kNotModelled));
   BOOST_TEST(loss.second.starts_with("a loss whose gradient overwrites the logits"), loss.second);
   // Files do not change what the command line says.
@@ -424,6 +424,24 @@ BOOST_AUTO_TEST_CASE(several_devices_of_one_process_are_noted) {
   BOOST_TEST(!noted("NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1"));
   BOOST_TEST(!noted("CUDA_VISIBLE_DEVICES=$DEVICES"));
   BOOST_TEST(!noted("CUDA_VISIBLE_DEVICES=0,1", "--deepspeed zero2"));
+}
+
+BOOST_AUTO_TEST_CASE(a_script_that_names_the_file_of_its_options_is_an_error_that_names_it) {
+  BOOST_TEST(
+      error_of("t.sh", "megatron rlhf --use_ray true --config \"$DIR/grpo.yaml\"\n") ==
+      "t.sh:1: config = $DIR/grpo.yaml: the options of this run are in that file (give it instead: --from "
+      "grpo.yaml)");
+  BOOST_TEST(
+      error_of("t.sh", "megatron sft --config jobs/sft.yaml --lr 1e-5\n") ==
+      "t.sh:1: config = jobs/sft.yaml: the options of this run are in that file (give it instead: --from "
+      "jobs/sft.yaml)");
+}
+
+BOOST_AUTO_TEST_CASE(cached_data_is_no_misspelt_option) {
+  const std::string script =
+      "swift sft --model Qwen/Qwen2.5-0.5B --max_length 64 --cached_dataset a --cached_val_dataset b\n";
+  for (const char* key : {"cached_dataset", "cached_val_dataset"})
+    BOOST_TEST((fate("t.sh", script, key).first == KeyUse::kWithoutEffect), key);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
