@@ -47,7 +47,7 @@ class Finish {
       job_.set_default("train.recompute", g->value, *g);
     const Given* zero = job_.find("parallel.zero");
     // Nothing to shard over. Weights in 8 bits are a matter of the distributed optimizer, also on one rank.
-    if (zero && zero->by_default && job_.find("parallel.data") && !many &&
+    if (zero && zero->by_default && zero->value != "0" && job_.find("parallel.data") && !many &&
         number("parallel.context", 1) == 1 && !job_.find("plan.fp8_weights"))
       return job_.erase("parallel.zero");
     // Sharded memory per rank depends on the number of ranks: a guess would be wrong by its factor.

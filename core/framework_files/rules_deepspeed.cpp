@@ -291,6 +291,7 @@ void finish_deepspeed(Job& job) {
 void read_deepspeed(const Entries& entries, Job& job) {
   job.framework = "deepspeed";
   apply_rules({{kDeepSpeed, kDeepSpeedWithoutEffect}}, entries, job);
+  job.set_default("parallel.zero", "0", "default of DeepSpeed");
   if (const Given* tensor = job.find("@autotp"); tensor && tensor->value != "0")
     job.set_default("parallel.tensor", tensor->value, *tensor);
   // torch_autocast is an alternative to bf16 and fp16: the weights stay in f32 and operators cast them.

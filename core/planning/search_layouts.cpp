@@ -75,6 +75,51 @@ parallel::SearchAxes axes_of(const RunSpec& r, const std::set<std::string>& fixe
   return a;
 }
 
+/// Restricts the axes that are not fixed to what the replay of a framework describes
+/// (plugins/estimators/pytorch): a layout that its plan refuses is no answer. Kinds of parallelism that the
+/// run has stay open. Returns a note; "" where nothing was left out.
+std::string restrict_to_framework(parallel::SearchAxes& a, const runfile::RunConfig& c,
+                                  const std::set<std::string>& fixed, std::uint32_t devices) {
+  const std::string& name = c.framework;
+  if (name.empty()) return "";
+  const bool megatron = name == "megatron", titan = name == "torchtitan";
+  std::vector<std::uint32_t> stages;  // of ZeRO
+  if (megatron)
+    stages = {0, 1};
+  else if (titan || name == "fsdp2")
+    stages = {2, 3};
+  else if (name == "deepspeed")
+    stages = {1, 2, 3};
+  else if (name == "pytorch" || name == "unsloth")
+    stages = {0};
+  else
+    stages = name == "torchtune" || name == "litgpt" ? std::vector<std::uint32_t>{3}
+                                                     : std::vector<std::uint32_t>{0, 2, 3};
+  if (devices == 1) stages = {0};
+  if (!fixed.count("parallel.zero")) a.zero = stages;
+  if (megatron || titan) return "";
+  const Parallelism& p = c.run.parallel;
+  std::string left_out;
+  const auto alone = [&](const char* key, std::vector<std::uint32_t>& values, std::uint32_t given) {
+    if (fixed.count(key) || given > 1) return;
+    values = {1};
+    left_out += (left_out.empty() ? "" : ", ") + std::string(key);
+  };
+  alone("parallel.tensor", a.tensor, p.tensor);
+  alone("parallel.pipeline", a.pipeline, p.pipeline);
+  alone("parallel.context", a.context, p.context);
+  alone("parallel.expert", a.expert, p.expert);
+  // Checkpoints of transformers, torchtune and litgpt are those of whole layers, one by one.
+  if (c.run.recompute == Recompute::kAuto ||
+      (!fixed.count("train.recompute") && !fixed.count("train.recompute_every")))
+    a.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}};
+  if (left_out.empty()) return "";
+  return fmt::format(
+      "plans of {} replay data parallelism: layouts with another value than 1 of {} are left out; "
+      "--set KEY=VALUE searches one",
+      escaped(name, 80), left_out);
+}
+
 /// Restricts the axes that are not fixed to layouts without offload. False where they are all fixed.
 bool exclude_offload(parallel::SearchAxes& a, const std::set<std::string>& fixed) {
   bool excludes = false;
@@ -401,6 +446,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   parallel::SearchRequest q;
   q.architecture = &architecture;
   q.space = {r, v.devices, v.global_batch, axes_of(r, request.fixed)};
+  const std::string left_out = restrict_to_framework(q.space.axes, c, request.fixed, v.devices);
   const std::string recipe = fp8_recipe(c);
   RunSpec products = r;
   if (!recipe.empty()) products.compute = DType::kF8;
@@ -444,6 +490,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   v.assumptions = assumptions(q.machine);
   if (outcome.layouts == 0) reject_impossible_keys(architecture, r, request.fixed, v.devices, v.global_batch);
   if (outcome.layouts == 0) v.notes.push_back(why_no_layout(architecture, q.space, request.fixed));
+  if (!left_out.empty()) v.notes.push_back(left_out);
   if (outcome.closest) v.notes.push_back(describe_closest(*outcome.closest, q));
   if (!request.every && outcome.evaluated < outcome.layouts)
     v.notes.push_back(

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/runfile/suggest.hpp"

@@ -95,10 +95,11 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, const 
   const char* half =
       !emulates && device && device->bf16_tflops == 0 && device->fp16_tflops > 0 ? "fp16" : "bf16";
   if (usual || adapts(s)) assume("train.precision", text_value(half));
-  if ((framework == "fsdp2" || framework == "deepspeed" || framework == "torchtitan" ||
-       framework == "torchtune" || framework == "litgpt") &&
-      u32(s, "parallel.data") > 1) {
-    // What its data-parallel ranks are for. DeepSpeed leaves packed weights whole in stage 2.
+  const bool several = u32(s, "parallel.data") > 1;
+  if (framework == "fsdp2" || framework == "deepspeed" ||
+      (several && (framework == "torchtitan" || framework == "torchtune" || framework == "litgpt"))) {
+    // What data-parallel ranks are for; FSDP2 and DeepSpeed do the same on one of them. DeepSpeed leaves
+    // packed weights whole in stage 2.
     assume("parallel.zero", integer(framework == "deepspeed" && is_quantized(s) ? 2 : 3));
     if (framework == "litgpt") assume("train.recompute", text_value("full"));
   }

@@ -202,6 +202,14 @@ BOOST_AUTO_TEST_CASE(deepspeed_keeps_gradients_in_the_type_of_the_weights) {
   BOOST_TEST(value(s, "optimizer.name") == "adamw");
 }
 
+// Without ZeRO every rank has all states.
+BOOST_AUTO_TEST_CASE(a_file_of_deepspeed_without_a_stage_has_stage_0) {
+  const std::string file = "{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}";
+  BOOST_TEST(value(settings("d.json", file + "}", kModelOf8Ranks), "parallel.zero") == "0");
+  BOOST_TEST(value(settings("d.json", file + ", \"zero_optimization\": {\"stage\": 2}}", kModelOf8Ranks),
+                   "parallel.zero") == "2");
+}
+
 // DeepSpeedCPUAdam allocates moments in the type of the weights that it updates. Those are f32 unless the
 // master weights are narrow too.
 BOOST_AUTO_TEST_CASE(narrow_moments_of_deepspeed_follow_the_master_weights) {

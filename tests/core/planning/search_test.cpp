@@ -201,6 +201,31 @@ BOOST_AUTO_TEST_CASE(a_note_names_what_the_closed_form_does_not_know_of_a_framew
   BOOST_TEST(notes_with(products, "plan.fp8_recipe = tensorwise: time is that of products in fp8") == 1);
 }
 
+// What its plan would refuse is no answer.
+BOOST_AUTO_TEST_CASE(layouts_are_those_that_the_replay_of_a_framework_describes) {
+  const auto rows = [](const Overrides& o, const auto& allowed) {
+    const planning::SearchResult v = ask(o, request(8, 32));
+    BOOST_TEST(!v.best.empty());
+    for (const auto* list : {&v.best, &v.pareto})
+      for (const planning::RankedLayout& row : *list) BOOST_TEST(allowed(row));
+    return std::ranges::any_of(
+        v.notes, [](const std::string& n) { return n.find("are left out; --set KEY") != n.npos; });
+  };
+  const auto data_parallel = [](const planning::RankedLayout& r) {
+    return r.tensor * r.pipeline * r.context * r.expert == 1 && r.recompute != "selective" &&
+           r.recompute_every == 1;
+  };
+  BOOST_TEST(rows({{"plan.framework", "transformers"}},
+                  [&](const auto& r) { return data_parallel(r) && r.zero != 1; }));
+  BOOST_TEST(rows({{"plan.framework", "deepspeed"}},
+                  [&](const auto& r) { return data_parallel(r) && r.zero >= 1; }));
+  BOOST_TEST(!rows({{"plan.framework", "megatron"}}, [](const auto& r) { return r.zero <= 1; }));
+  BOOST_TEST(!rows({{"plan.framework", "torchtitan"}}, [](const auto& r) { return r.zero >= 2; }));
+  // What the user asks for is searched.
+  BOOST_TEST(rows({{"plan.framework", "transformers"}, {"parallel.tensor", "2"}},
+                  [](const auto& r) { return r.tensor == 2; }));
+}
+
 BOOST_AUTO_TEST_CASE(an_fp8_recipe_shortens_the_step_and_keeps_the_memory) {
   const Overrides layout = {{"parallel.data", "8"},
                             {"parallel.zero", "3"},

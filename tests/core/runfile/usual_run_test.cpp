@@ -47,6 +47,15 @@ BOOST_AUTO_TEST_CASE(frameworks_without_fp16_are_planned_in_bf16_on_older_device
     BOOST_TEST(precision(framework) == "fp16", framework);
 }
 
+BOOST_AUTO_TEST_CASE(frameworks_that_shard_do_so_on_one_rank_too_if_they_can) {
+  const auto zero = [](const char* framework) {
+    return run_for_model("llama-3-8b", {{"plan.framework", framework}}).run.parallel.zero;
+  };
+  for (const char* framework : {"fsdp2", "deepspeed"}) BOOST_TEST(zero(framework) == 3u, framework);
+  for (const char* framework : {"torchtune", "torchtitan", "litgpt", "transformers"})
+    BOOST_TEST(zero(framework) == 0u, framework);
+}
+
 BOOST_AUTO_TEST_CASE(checkpoints_of_unsloth_are_its_own) {
   const auto unsloth = [](std::vector<Override> more) {
     more.push_back({"plan.framework", "unsloth"});
@@ -122,7 +131,7 @@ BOOST_AUTO_TEST_CASE(deepspeed_shards_over_several_devices) {
   BOOST_TEST(zero({{"parallel.data", "8"}}) == 3u);
   BOOST_TEST(zero({{"parallel.data", "8"}, {"parallel.zero", "2"}}) == 2u);
   BOOST_TEST(zero({{"parallel.data", "8"}, {"lora.rank", "16"}, {"lora.base", "nf4"}}) == 2u);
-  BOOST_TEST(zero({}) == 0u);
+  BOOST_TEST(zero({}) == 3u);
 }
 
 BOOST_AUTO_TEST_CASE(weights_have_the_type_in_which_a_framework_loads_them) {
@@ -164,7 +173,7 @@ BOOST_AUTO_TEST_CASE(several_ranks_of_fsdp_shard) {
   BOOST_TEST(assumed_keys(load_run({}, fsdp)) == std::vector<std::string>{"parallel.zero"},
              boost::test_tools::per_element());
   BOOST_TEST(load_run({}, {fsdp[0], fsdp[1], {"parallel.zero", "2"}}).run.parallel.zero == 2u);
-  BOOST_TEST(load_run({}, {fsdp[0]}).run.parallel.zero == 0u);
+  BOOST_TEST(load_run({}, {fsdp[0]}).run.parallel.zero == 3u);  // one rank
 }
 
 BOOST_AUTO_TEST_SUITE_END()

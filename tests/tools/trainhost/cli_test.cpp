@@ -40,6 +40,31 @@ BOOST_AUTO_TEST_CASE(init_writes_a_file_that_plans) {
   BOOST_TEST(has(r.err, "already exists"), r.err);
 }
 
+// A run file keeps the defaults of the built-in run, also where it names a model of billions of parameters.
+BOOST_AUTO_TEST_CASE(a_run_file_with_a_named_model_says_which_defaults_it_keeps) {
+  TemporaryDirectory tmp;
+  RunOptions o;
+  o.directory = tmp.path();
+  const std::string model = "[model]\npreset = \"llama-3-8b\"\n";
+  tmp.write("model.toml", model);
+  tmp.write("length.toml",
+            model + "[data]\nseq_len = 4096\n[train]\nprecision = \"bf16\"\nmicro_batch = 1\n");
+  tmp.write("own.toml", "[model]\nhidden_size = 256\n");
+  const std::string words = "not in the run file, so as in the built-in run: ";
+  Outcome r = run_program({"plan", "model.toml", "--budget=80GiB"}, o);
+  BOOST_TEST(
+      has(r.out,
+          words +
+              "train.precision = fp32, data.seq_len = 128, train.micro_batch = 4; usual for such a model: "
+              "--set train.precision=bf16 --set data.seq_len=2048 --set train.micro_batch=1"),
+      r.out);
+  r = run_program({"plan", "model.toml", "--budget=80GiB", "--set", "data.seq_len=4096"}, o);
+  BOOST_TEST(has(r.out, words + "train.precision = fp32, train.micro_batch = 4; usual"), r.out);
+  for (const char* file : {"length.toml", "own.toml"})
+    BOOST_TEST(!has(run_program({"plan", file, "--budget=80GiB"}, o).out, words), file);
+  BOOST_TEST(!has(run_program({"plan", "--model=llama-3-8b", "--budget=80GiB"}, o).out, words));
+}
+
 BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
   TemporaryDirectory tmp;
   RunOptions o;
@@ -350,11 +375,12 @@ BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described)
                  "The closed form 'transformer' answers instead"),
              r.out);
   // The hint of the refusal is in the note.
-  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "fsdp2"});
+  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "torchtitan"});
   BOOST_TEST(
-      has(r.out,
-          "data-parallel ranks (set parallel.data, or plan one device with --for pytorch). The closed form"),
+      has(r.out, "(set parallel.data, or plan a module of transformers with --for pytorch). The closed form"),
       r.out);
+  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "fsdp2"});
+  BOOST_TEST(has(r.out, "FSDP2: one rank, so that nothing is divided"), r.out);
   // Weights that bitsandbytes quantizes are replayed too, as a suggestion and as a setting.
   r = run_program({"plan", "--model=llama-3-8b", "--budget=16GiB", "--for", "transformers", "--set",
                    "lora.rank=16", "--set", "train.recompute=full"});
