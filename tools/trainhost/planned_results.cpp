@@ -16,6 +16,7 @@
 #include "core/planning/estimate_run.hpp"
 #include "core/planning/framework_answers.hpp"
 #include "core/planning/make_plan.hpp"
+#include "core/planning/replay_layouts.hpp"
 #include "core/planning/search_layouts.hpp"
 #include "core/planning/suggest_changes.hpp"
 #include "core/planning/sweep.hpp"
@@ -167,8 +168,17 @@ planning::SearchResult search_of(const SearchArguments& a) {
   request.every = a.every;
   for (const runfile::Override& o : overrides(a.common)) request.fixed.insert(o.key);
   runfile::RunConfig c = load_searched(a, request);
-  if (!c.framework.empty()) planning::require_framework(*make_registry(a.common, &c), c);
+  const auto registry = c.framework.empty() ? nullptr : make_registry(a.common, &c);
+  if (registry) planning::require_framework(*registry, c);
   planning::SearchResult v = planning::search_layouts(c, request);
+  if (registry && !v.best.empty()) {
+    planning::PlanRequest plan;
+    plan.trainer = planning::planned_trainer(c, *registry);
+    plan.elsewhere = true;
+    planning::Replanner replan(source_of(a.common, target_overrides(a.common, a.target)), *registry, plan,
+                               planning::resolve_run(c, *registry, plan), "");
+    planning::replay_fastest_layouts(v, replan);
+  }
   v.file_keys = c.file_keys;
   v.command = command_line();
   return v;
