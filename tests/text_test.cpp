@@ -23,6 +23,9 @@ const std::set<std::string, std::less<>> kForeignFiles = {
     // other projects, libraries, the system
     "convert_hf_to_gguf.py",
     "convert_lora_to_gguf.py",
+    // scripts of users, which --from reads
+    "train.py",
+    "sft.py",
     "llm.c",
     "cblas.h",
     "cuda.h",

@@ -12,6 +12,8 @@
 #include "core/base/text.hpp"
 #include "core/framework_files/arguments_read.hpp"
 #include "core/framework_files/json_comments.hpp"
+#include "core/framework_files/python_job.hpp"
+#include "core/framework_files/python_tokens.hpp"
 #include "core/framework_files/read_files.hpp"
 #include "core/framework_files/script_programs.hpp"
 #include "core/framework_files/swift_files.hpp"
@@ -105,6 +107,7 @@ Entries parse(Syntax syntax, const std::string& text, const std::string& path, s
     case Syntax::kArguments:
       return read_arguments(text, path);
     case Syntax::kYaml:
+    case Syntax::kPython:  // read_argument() reads it
       break;
   }
   if (!is_json(path, text)) return read_yaml(text, path, &repeated);
@@ -285,6 +288,8 @@ std::span<const Kind> kinds() {
        {"per_device_train_batch_size", "per_gpu_train_batch_size", "num_train_epochs", "max_train_steps",
         "model_max_length", "gradient_accumulation_steps", "max_seq_length", "max_length", "zero_stage"},
        read_training_script},
+      {"transformers", Syntax::kPython, {}, read_training_arguments},
+      {"unsloth", Syntax::kPython, {}, read_unsloth},
       {"accelerate",
        Syntax::kYaml,
        {"compute_environment", "distributed_type", "num_processes", "machine_rank"},
@@ -310,10 +315,7 @@ const Kind& kind_of(void (*read)(const Entries&, Job&)) {
   return *found;
 }
 
-File read_file(const std::string& argument) {
-  File f = parse_argument(argument);
-  const std::string text = runfile::read_configuration(f.path, f.path, kMaxFileBytes, "file", {"--from"});
-  check_text(text, f.path);
+static File read_text(File f, const std::string& text) {
   const Syntax own = syntax_of(f.path, text);
   // Of a named kind, the row for the syntax of the file.
   if (f.kind)
@@ -351,5 +353,18 @@ File read_file(const std::string& argument) {
     add_swift_entries(text, f.path, syntax == Syntax::kArguments, f.entries);
   return f;
 }
+
+std::vector<File> read_argument(const std::string& argument) {
+  File f = parse_argument(argument);
+  // Notebooks with their results are larger.
+  const std::uint64_t most = f.path.ends_with(".ipynb") ? kMaxNotebookBytes : kMaxFileBytes;
+  std::string text = runfile::read_text_file(f.path, most, "file", {"--from"});
+  check_text(text, f.path);
+  if (runfile::is_python(f.path, text) || python::is_notebook(text))
+    return read_python(f.path, std::move(text), f.kind);
+  return {read_text(std::move(f), text)};
+}
+
+File read_file(const std::string& argument) { return std::move(read_argument(argument).back()); }
 
 }  // namespace trainhost::framework_files

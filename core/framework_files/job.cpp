@@ -154,6 +154,8 @@ bool is_off(const Value& v, std::string_view ordinary) {
 
 /// A variable that no file sets, or the output of a command.
 bool is_unknown(const Value& v) {
+  // An expression of Python.
+  if (v.kind == Value::Kind::kOther && v.text.starts_with('`')) return true;
   if (v.kind != Value::Kind::kText) return false;
   // "$" at the end of a text is the end of a pattern: "(q|v)_proj$".
   for (std::size_t at = 0; (at = v.text.find_first_of("$`", at)) != v.text.npos; ++at)
@@ -167,6 +169,9 @@ std::string replaceable_by(std::string_view run_key) {
   if (run_key == kRanks || run_key == kNodes || run_key == kPerNode) return "parallel.data";
   if (run_key == kGlobalBatch) return "train.grad_accum";
   if (run_key == kModel) return "model.preset";
+  if (run_key == "@unsloth_length" || run_key == "@unsloth_trainer_length") return "data.seq_len";
+  if (run_key == "@unsloth_4bit" || run_key == "@unsloth_8bit") return "lora.base";
+  if (run_key == "@unsloth_checkpoint") return "train.recompute";
   if (run_key == kExpertTensor) return "plan.expert_tensor";
   if (run_key == "@megatron.layers_per_stage") return "parallel.interleave";
   if (run_key == "@megatron.recompute_layers") return "train.recompute_every";
@@ -213,6 +218,11 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
   if (r.run_key == std::string_view(kMethod) && is_unknown(e.value)) {
     job.not_modelled = "its value is not known: perhaps another training method, with a second model";
     job.needs_more = true;
+    return KeyUse::kUsed;
+  }
+  // An expression of a script whose arguments another file gives.
+  if (e.value.kind == Value::Kind::kOther && e.value.text.starts_with("(`") && matters(r)) {
+    job.not_modelled = "the script computes it; planned as the other files say";
     return KeyUse::kUsed;
   }
   // The vocabulary is asked for where neither an argument nor the tokenizer gives it; the others change
@@ -401,6 +411,7 @@ std::vector<std::string> texts_of(const Entry& e) {
 
 void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& entries, Job& job) {
   for (const Entry& e : entries) {
+    if (e.key.starts_with("@@")) continue;  // no key of the file (mark_of())
     runfile::FileKey key{e.shown(), runfile::written(e.value), e.key_where, KeyUse::kWithoutEffect, ""};
     const Rule* rule = rule_of(sets, e);
     if (!rule) {
@@ -408,8 +419,12 @@ void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& 
       if (std::string near = nearest_key(sets, e.key); !near.empty()) {
         // As the file writes its keys: "--num-processes", or "--num_layers" of Megatron's num-layers.
         const bool dashes = e.spelling.find('_') == e.spelling.npos;
-        if (!e.spelling.empty())
-          std::replace(near.begin(), near.end(), dashes ? '_' : '-', dashes ? '-' : '_');
+        // Keys of calls have the name of a table in front, which is not in the script.
+        if (const std::size_t table = e.key.size() - std::min(e.key.size(), e.spelling.size());
+            !e.spelling.empty() && e.key.ends_with(e.spelling) && near.starts_with(e.key.substr(0, table)))
+          near.erase(0, table);
+        const bool words = e.spelling.find_first_of("-_") != e.spelling.npos;
+        if (words) std::replace(near.begin(), near.end(), dashes ? '_' : '-', dashes ? '-' : '_');
         key.note = "did you mean " + near + "?";
       }
     } else if (e.value.kind != Value::Kind::kNull) {

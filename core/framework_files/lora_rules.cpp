@@ -66,10 +66,13 @@ constexpr struct {
                  {"w3", "up_proj"},
                  {"w2", "down_proj"}};
 /// Matrices of layers with state spaces or linear attention, of routers and of projections of images.
-constexpr std::string_view kOtherMatrices[] = {
-    "in_proj",   "in_proj_a", "in_proj_b",  "in_proj_ba",         "in_proj_qkv", "in_proj_qkvz",
-    "in_proj_z", "x_proj",    "dt_proj",    "shared_expert_gate", "router",      "linear_1",
-    "linear_2",  "proj",      "all-router", "all-embedding",      "eh_proj"};
+constexpr std::string_view kOtherMatrices[] = {"in_proj", "in_proj_a", "in_proj_b", "in_proj_ba",
+                                               "in_proj_qkv", "in_proj_qkvz", "in_proj_z", "x_proj",
+                                               "dt_proj", "shared_expert_gate", "router", "linear_1",
+                                               "linear_2", "proj", "all-router", "all-embedding", "eh_proj",
+                                               // of encoders of audio
+                                               "post", "linear_start", "linear_end", "embedding_projection",
+                                               "ffw_layer_1", "ffw_layer_2", "output_proj"};
 
 /// Names as in run files: without the modules above a matrix, and those of a regular expression. `others`:
 /// names that run files have no matrix for.

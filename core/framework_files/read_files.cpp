@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "core/base/text.hpp"
 #include "core/framework_files/combine.hpp"
 #include "core/framework_files/file_kinds.hpp"
 #include "core/framework_files/named_files.hpp"
+#include "core/framework_files/python_job.hpp"
 
 namespace trainhost::framework_files {
 namespace {
@@ -59,10 +61,27 @@ void check_repeated(const File& f, const Job& job) {
                           "remove one of the two", where);
 }
 
+/// Reports the values that a script assumes, each once, where a key that is used has them.
+void add_assumed(const File& f, Job& job) {
+  for (const File::Assumed& a : f.assumed) {
+    const auto is_same = [](const Where& x, const Where& y) {
+      return x.file == y.file && x.line == y.line && x.column == y.column;
+    };
+    const bool counts = a.where.file.empty() || std::ranges::any_of(job.keys, [&](const runfile::FileKey& k) {
+                          return is_same(k.where, a.where) &&
+                                 (k.use == runfile::KeyUse::kUsed || k.use == runfile::KeyUse::kNotModelled);
+                        });
+    const bool known = std::ranges::any_of(
+        job.keys, [&](const runfile::FileKey& k) { return k.key == a.key.key && k.note == a.key.note; });
+    if (counts && !known) job.keys.push_back(a.key);
+  }
+}
+
 }  // namespace
 
 JobFiles::JobFiles(const std::vector<std::string>& arguments) {
-  for (const std::string& a : arguments) files_.push_back(read_file(a));
+  for (const std::string& a : arguments) std::ranges::move(read_argument(a), std::back_inserter(files_));
+  join_python(files_);
   add_named_files(files_);
   std::ranges::stable_sort(files_, {}, &File::kind);  // kinds() are in one array, in the order of reading
 }
@@ -86,6 +105,7 @@ std::shared_ptr<const Job> JobFiles::read_with_options(const std::set<std::strin
       f.kind->read(f.entries, *job);
       read_allocator(f.environment, *job);
       check_repeated(f, *job);
+      add_assumed(f, *job);
     }
   } catch (const Error&) {  // may follow from a value that is not known
     if (job->unknown.empty()) throw;

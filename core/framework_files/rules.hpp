@@ -63,6 +63,21 @@ void set_modules_to_save(Job& job, const runfile::Entry& from);
 /// "paged_adamw_8bit".
 void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);
 
+/// The keys of TRL beside TrainingArguments: SFTConfig, ModelConfig, ScriptArguments.
+RuleSet trl_rules();
+/// Keywords of from_pretrained(), of trainers and of Accelerator in Python scripts (python_job.hpp). table:
+/// before those of from_pretrained(), which model_init_kwargs of TRL are too.
+RuleSet python_load_rules(std::string_view table);
+RuleSet python_trainer_rules();
+RuleSet python_accelerator_rules();
+/// What a script says beside keys: an entry whose key begins with @@, as "@@method"; null if there is none.
+/// Rules do not see them.
+const runfile::Entry* mark_of(const Entries& entries, std::string_view mark);
+/// Reports trainers of a script that are not planned.
+void note_other_trainers(Job& job, const Entries& entries);
+/// Sets the training method that the trainer of a script has, and reports it.
+void apply_method_mark(Job& job, const runfile::Entry& method);
+
 /// Keys that scripts around the Trainer add to TrainingArguments: open-instruct, FastChat, LLaVA, Qwen, the
 /// examples of PEFT, DeepSpeed-Chat. For their files and for their options.
 RuleSet training_script_rules();
@@ -116,5 +131,7 @@ void finish_megatron(Job& job);
 /// kOtherModel.
 void finish_megatron_model(Job& job);
 void read_litgpt(const Entries& entries, Job& job);
+/// The calls of a Python script of Unsloth.
+void read_unsloth(const Entries& entries, Job& job);
 
 }  // namespace trainhost::framework_files

@@ -79,6 +79,12 @@ void trl_loss(Job& job, const Entry& e) {
   }
 }
 
+/// A script may give another class than BitsAndBytesConfig; null is none.
+void trl_quantization(Job& job, const Entry&) {
+  job.not_modelled = "weights that are quantized otherwise than by bitsandbytes";
+  job.needs_more = true;
+}
+
 constexpr Rule kTrl[] = {
     // SFTConfig: max_seq_length before 0.16, max_length since.
     {"max_length", Use::kCopy, "data.seq_len"},
@@ -109,6 +115,7 @@ constexpr Rule kTrl[] = {
     {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
     {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
+    {"quantization_config", Use::kCustom, "lora.base", "", trl_quantization},
     {"use_bnb_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
     {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
      "uint8=uint8|bfloat16=compute|float16=compute"},
@@ -118,6 +125,7 @@ constexpr Rule kTrl[] = {
     {"torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
     {"model_init_kwargs.dtype", Use::kCustom, "plan.weights", "", trainer_type},
     {"model_init_kwargs.torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
+    {"model_init_kwargs.attn_implementation", Use::kCustom, "plan.attention", "", trl_attention},
     {"model_init_kwargs.*", Use::kNotModelled, "", "an argument of from_pretrained()"},
 };
 /// BitsAndBytesConfig of transformers, as arguments of from_pretrained() have it.
@@ -180,8 +188,8 @@ const Entry* key_of_trl(const Entries& entries) {
 }
 
 /// SFTConfig: bf16 since 0.19, recomputation since 0.22, f32 models (dtype) since 0.27, 1,024 tokens since
-/// 0.15.
-void set_trl_defaults(Job& job) {
+/// 0.15. loaded: the script loads the model itself, whose type is not the default of TRL.
+void set_trl_defaults(Job& job, bool loaded) {
   if (!job.find("@not_bf16") && !job.find("train.precision")) {
     job.set_default("train.precision", "bf16", "default of TRL");
     job.set_default("plan.weights", "fp32", "default of TRL");
@@ -189,20 +197,26 @@ void set_trl_defaults(Job& job) {
     job.set_default(kMixed, "bf16", "default of TRL");
   }
   if (!job.find(kNoRecompute)) job.set_default("train.recompute", "full", "default of TRL");
-  if (job.find("@peft")) job.set_default("lora.base", "fp32", "default of TRL");
-  job.set_default("data.seq_len", "1024", "default of TRL");
+  if (job.find("@peft") && !loaded) job.set_default("lora.base", "fp32", "default of TRL");
 }
 
 /// from_pretrained() of transformers 5 loads a model in the type of its checkpoint, which is assumed to be
 /// bf16. With fp16 the model must be in f32. TRL has its own default; files with max_seq_length are of TRL
 /// before 0.20, which used transformers 4 (f32). Under DeepSpeed without bf16 and fp16 the model is cast to
 /// f32; its file may be read later (kByCheckpoint).
-void set_type_of_checkpoint(Job& job, const Entries& entries) {
+void set_type_of_checkpoint(Job& job, const Entries& entries, bool trl) {
   const auto given = [&](std::string_view key) {
     return std::ranges::any_of(entries, [&](const Entry& e) { return e.key.starts_with(key); });
   };
-  if (key_of_trl(entries) || job.find("@peft") || given("max_seq_length")) return;
   const Given* mixed = job.find(kMixed);
+  if (mark_of(entries, "@@model_object")) {  // of a script, which gives the trainer a loaded model
+    constexpr const char* kStored = "transformers 5 loads a model as it is stored, assumed to be in 16 bits";
+    if (mixed && mixed->value == "fp16" && !job.find("@peft")) return;
+    job.set_default("@loaded", mixed ? mixed->value : "bf16", kStored);
+    if (!mixed) job.set_default(kByCheckpoint, "true", "transformers 5");
+    return;
+  }
+  if (trl || job.find("@peft") || given("max_seq_length")) return;
   if (mixed ? mixed->value != "bf16"
             : given("deepspeed") || job.framework == "deepspeed" || job.find("train.precision"))
     return;
@@ -210,14 +224,22 @@ void set_type_of_checkpoint(Job& job, const Entries& entries) {
   if (!mixed) job.set_default(kByCheckpoint, "true", "transformers 5");
 }
 
+/// What is known of a trainer beside its keys. script: the calls of a Python script are known. prepared: it
+/// calls prepare_model_for_kbit_training(), which casts what is not quantized to f32.
+struct Trainer {
+  bool trl = false, script = false, prepared = false;
+};
+
 /// With adapters, the frozen weights have the type in which the model is loaded; otherwise all tensors that
 /// the optimizer updates have it, also under autocast. SFTTrainer leaves the embedding, the norms and the
 /// head of a quantized model as they are loaded, and casts the adapters to bf16.
-void trainer_loaded_type(Job& job, bool trl) {
+void trainer_loaded_type(Job& job, const Trainer& trainer) {
   // TRL reads the LoRA keys of ModelConfig only with use_peft.
   const bool adapters = job.find("@peft") || job.is_option("lora.rank");
   const Given* base = job.find("lora.base");
-  const bool casts_adapters = trl && adapters && base && (base->value == "nf4" || base->value == "int8");
+  const bool quantized = adapters && base && (base->value == "nf4" || base->value == "int8");
+  const bool casts_adapters = trainer.trl && quantized;
+  const bool keeps_type = quantized && !trainer.prepared && (trainer.trl || trainer.script);
   if (adapters) {
     job.set_default("lora.rank", "16", "default of TRL");
     job.set_default("lora.alpha", "32", "default of TRL");
@@ -237,7 +259,7 @@ void trainer_loaded_type(Job& job, bool trl) {
       for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
         job.set_default(key, type.value, type);
     if (narrow) job.set_default("train.precision", type.value, type);
-    if (narrow && (!adapters || casts_adapters)) job.set_default("plan.master", "none", type);
+    if (narrow && (!adapters || keeps_type)) job.set_default("plan.master", "none", type);
   } else if (adapters) {
     for (const char* key : {"plan.weights", "plan.master"}) job.erase(key);
   }
@@ -307,8 +329,8 @@ bool of_other_trainer(const Entry& e) {
   constexpr std::array kOther{"desirable_weight", "undesirable_weight", "use_vllm",   "num_iterations",
                               "num_generations",  "cpo_alpha",          "simpo_gamma"};
   return e.value.kind != runfile::Value::Kind::kNull &&
-         (std::ranges::find(kOther, e.key) != kOther.end() || e.key.starts_with("epsilon") ||
-          e.key.starts_with("reward_") || e.key.starts_with("teacher_"));
+         (std::ranges::find(kOther, e.key) != kOther.end() || e.key == "@@method" ||
+          e.key.starts_with("epsilon") || e.key.starts_with("reward_") || e.key.starts_with("teacher_"));
 }
 
 /// Takes a file with `beta` as one of DPO if neither its loss nor another key tells the method.
@@ -331,35 +353,72 @@ void trl_method(Job& job, const Entries& entries) {
   key->needs_more = other;
 }
 
+/// Training methods that generate the sequences that they train on.
+bool generates(const Entry* method) {
+  constexpr std::array kMethods{"grpo", "rloo", "ppo", "online_dpo", "xpo", "nash_md", "gkd"};
+  return method && std::ranges::find(kMethods, method->value.text) != kMethods.end();
+}
+
+/// Prompts and completions of at most these lengths make a sequence. TRL 0.28 has no length of prompts.
+void set_generated_length(Job& job, const Entries& entries) {
+  const auto find = [&](const char* key) { return std::ranges::find(entries, key, &Entry::key); };
+  const auto prompt = find("max_prompt_length"), completion = find("max_completion_length");
+  const auto whole = [&](const auto& e) {
+    return e != entries.end() && e->value.kind == runfile::Value::Kind::kInteger && e->value.integer > 0 &&
+           e->value.integer < (1 << 30);
+  };
+  if (whole(prompt) && whole(completion))
+    job.set_default("data.seq_len", std::to_string(prompt->value.integer + completion->value.integer),
+                    *completion);
+}
+
 /// `script`: the options of a shell script, which has those of a launcher too.
 void read_trainer(const Entries& entries, Job& job, bool script) {
   job.framework = "transformers";
   apply_rules({{kBitsAndBytes, kBitsAndBytesWithoutEffect, "model_init_kwargs.quantization_config."},
                {kBitsAndBytes, kBitsAndBytesWithoutEffect, "quantization_config."},
                training_script_rules(),
+               python_load_rules("model_init_kwargs."),
                {kTrl, kTrlWithoutEffect},
                fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),
                training_arguments(),
                script ? launcher_rules() : RuleSet{},
-               script ? fsdp_rules("fsdp_") : RuleSet{}},
+               script ? fsdp_rules("fsdp_") : RuleSet{},
+               python_load_rules("from_pretrained."),
+               python_trainer_rules(),
+               python_accelerator_rules()},
               entries, job);
+  note_other_trainers(job, entries);
+  const Entry* method = mark_of(entries, "@@method");
+  if (method) apply_method_mark(job, *method);
   trl_method(job, entries);
   const Given* fsdp = job.find(kFsdp);
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
-  const bool trl = key_of_trl(entries);
-  if (trl) set_trl_defaults(job);
+  // The class of the arguments tells more than their keys, where a script names it.
+  const bool loaded = mark_of(entries, "@@model_object"), of_script = mark_of(entries, "@@script");
+  const bool trl =
+      mark_of(entries, "@@trl_arguments") || (!mark_of(entries, "@@arguments") && key_of_trl(entries));
+  if (trl) set_trl_defaults(job, loaded);
+  // Trainers that generate have no such length.
+  if ((trl || mark_of(entries, "@@trl_trainer")) && !generates(method))
+    job.set_default("data.seq_len", "1024", "default of TRL");
+  if (generates(method)) set_generated_length(job, entries);
   finish_training_script(job, entries);
-  set_type_of_checkpoint(job, entries);
-  trainer_loaded_type(job, trl);
+  set_type_of_checkpoint(job, entries, trl);
+  trainer_loaded_type(job, {of_script ? mark_of(entries, "@@trl_trainer") != nullptr : trl, of_script,
+                            mark_of(entries, "@@prepared") != nullptr});
   drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);
-  job.set_default("train.micro_batch", "8", "default of TrainingArguments");
+  if (!mark_of(entries, "@@loop")) job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
+  if (of_script) job.set_default("train.recompute", "none", "default of TrainingArguments");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
 }
 
 }  // namespace
+
+RuleSet trl_rules() { return {kTrl, kTrlWithoutEffect}; }
 
 void read_training_arguments(const Entries& entries, Job& job) { read_trainer(entries, job, false); }
 

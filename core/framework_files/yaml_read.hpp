@@ -10,6 +10,7 @@ namespace trainhost::framework_files {
 
 /// The most bytes of a file that are read: configuration files have a few KiB.
 inline constexpr std::uint64_t kMaxFileBytes = 1 << 20;
+inline constexpr std::uint64_t kMaxNotebookBytes = 64 << 20;
 
 /// The scalars, and the lists of scalars, of the first document, with dotted keys and positions. A member of
 /// a list of tables has its index in the key ("datasets.0.path"). Plain scalars are read as YAML 1.1 does:

@@ -20,7 +20,8 @@ std::string keys_of(const std::vector<FileKey>& keys, KeyUse use) {
   std::string out;
   std::set<std::string> seen;
   for (const FileKey& k : keys)
-    if (k.use == use && seen.insert(k.key).second) out += (out.empty() ? "" : ", ") + escaped(k.key, 80);
+    if (k.use == use && (use != KeyUse::kUsed || k.note.empty()) && seen.insert(k.key).second)
+      out += (out.empty() ? "" : ", ") + escaped(k.key, 80);
   return out;
 }
 
@@ -87,6 +88,8 @@ std::vector<std::string> file_keys_sentences(const std::vector<FileKey>& keys) {
   if (const std::string used = keys_of(keys, KeyUse::kUsed); !used.empty()) out.push_back("used: " + used);
   if (const std::string rest = keys_of(keys, KeyUse::kWithoutEffect); !rest.empty())
     out.push_back("without effect on memory: " + rest);
+  for (const FileKey& k : keys)  // values that a script only has by default
+    if (k.use == KeyUse::kUsed && !k.note.empty()) out.push_back("assumed: " + one_key(k));
   for (const FileKey& k : keys)
     if (k.use == KeyUse::kNotModelled)
       out.push_back((k.needs_more ? "not modelled, may need more: " : "not modelled: ") + one_key(k));

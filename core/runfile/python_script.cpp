@@ -56,28 +56,37 @@ bool starts_python(std::string_view text) {
   return line.starts_with("#!") && line.find("python") != line.npos;
 }
 
-Error python_error(const std::string& shown, std::string_view text) {
-  const std::string model = model_in(text), framework = framework_in(text);
+Error python_error(const std::string& shown) {
+  const bool notebook = shown.ends_with(".ipynb");
   return usage_error(
-      fmt::format("a Python {} is not read: only running it tells its settings",
-                  shown.ends_with(".ipynb") ? "notebook" : "script"),
-      fmt::format("plan the same job with options: trainhost plan --model={} --for={} --device=NAME --set "
-                  "data.seq_len=2048 --set train.micro_batch=1; or with --from and the files that it is "
-                  "started with: TrainingArguments as JSON or YAML, the JSON of DeepSpeed, the YAML of "
-                  "accelerate, or the shell script with its options",
-                  escaped(model.empty() ? "MODEL" : model, 100), framework),
+      fmt::format("a Python {} is no run file", notebook ? "notebook" : "script"),
+      fmt::format(
+          "plan the job of its calls: trainhost plan --from {}; or start from a run file: trainhost init",
+          escaped(shown, 200)),
       {shown, 1});
 }
 
 }  // namespace
 
+bool is_python(const std::string& path, std::string_view text) {
+  return has_python_name(path) || starts_python(text);
+}
+
+std::string plan_of_script(std::string_view text) {
+  const std::string model = model_in(text);
+  return fmt::format(
+      "plan the same job with options: trainhost plan --model={} --for={} --device=NAME --set "
+      "data.seq_len=2048 --set train.micro_batch=1",
+      escaped(model.empty() ? "MODEL" : model, 100), framework_in(text));
+}
+
 std::string read_configuration(const std::filesystem::path& path, const std::string& shown,
                                std::uint64_t max_bytes, const std::string& what, const Where& where) {
   std::error_code ec;  // notebooks with results may be larger
   const std::uint64_t bytes = std::filesystem::file_size(path, ec);
-  if (!ec && bytes > max_bytes && has_python_name(shown)) throw python_error(shown, "");
+  if (!ec && bytes > max_bytes && has_python_name(shown)) throw python_error(shown);
   std::string text = read_text_file(path, max_bytes, what, where);
-  if (has_python_name(shown) || starts_python(text)) throw python_error(shown, text);
+  if (is_python(shown, text)) throw python_error(shown);
   return text;
 }
 

@@ -13,6 +13,8 @@
 #include "core/checkpoint/shard_index.hpp"
 #include "core/checkpoint/xxh3.hpp"
 #include "core/data/dataset.hpp"
+#include "core/framework_files/python_tokens.hpp"
+#include "core/framework_files/read_files.hpp"
 #include "core/records/choice_record.hpp"
 #include "core/records/record_reader.hpp"
 #include "core/runfile/adapter_config.hpp"
@@ -326,6 +328,127 @@ Texts model_config_seeds() {
  "intermediate_size": 96, "moe_num_experts": 4, "moe_k": 2, "moe_layer_end_index": -1})"};
 }
 
+/// Words are in the order of the text and do not overlap; the job of the script is read or rejected.
+void python_script(std::string_view input) {
+  namespace py = framework_files::python;
+  for (const char* name : {"t.py", "t.ipynb"}) {
+    rejected_or([&] {
+      const py::Source source = py::read_source(std::string(input), name);
+      std::size_t end = 0;
+      for (const py::Line& line : py::tokenize(source))
+        for (const py::Token& token : line.tokens) {
+          require(end <= token.begin && token.begin < token.end && token.end <= source.text.size(),
+                  "words overlap");
+          require(source.where(token.line, token.column).line > 0, "a word without a line");
+          end = token.end;
+        }
+    });
+    rejected_or([&] {
+      framework_files::read_files(
+          {folder().write(name, input).string()},
+          {{"model.preset", "gpt2"}, {"data.seq_len", "8"}, {"train.micro_batch", "1"}});
+    });
+  }
+}
+
+Texts python_script_seeds() {
+  return {
+      R"~(from unsloth import FastLanguageModel
+n = 2 * 1024
+model, t = FastLanguageModel.from_pretrained(
+  model_name = 'gpt2', max_seq_length = n, load_in_4bit = True)
+model = FastLanguageModel.get_peft_model(model, r = 16, target_modules = ["q_proj", 'v_proj',])
+trainer = SFTTrainer(model = model, args = SFTConfig(**{'bf16': is_bf16_supported()}))
+)~",
+      R"~(import argparse
+p = argparse.ArgumentParser()
+p.add_argument('--n', default=4_096)
+args = p.parse_args()
+def f(a: int, b=3, *c, **d):
+	"""doc"""
+	if a and not b: return a
+	elif b in [1, 2]:
+		x = a; y = b
+	else:
+		x += 1
+	return x, y
+x, _ = f(args.n, b=os.environ.get('B', '1'))
+@dataclass
+class C(object):
+  r: int = field(default=8)
+for i in range(3): print(f"{i!r:>{n}} {{}}")
+model = AutoModelForCausalLM.from_pretrained('gpt2', quantization_config=BitsAndBytesConfig(load_in_4bit=True))
+Trainer(model=get_peft_model(model, LoraConfig(r=C.r)), args=TrainingArguments('o', optim='sgd' if x else 'adafactor')))~",
+      R"~({"cells": [{"cell_type": "code", "source": ["%pip install x\n", "a = 1\n", "!ls \\\n", "  -l\n"]},
+ {"cell_type": "code", "source": "%%bash\n(("}, {"cell_type": "code",
+ "source": "SFTTrainer('gpt2', SFTConfig(per_device_train_batch_size=a))"}], "nbformat": 4})~"};
+}
+
+Texts python_words() {
+  return {"(",
+          ")",
+          "[",
+          "]",
+          "{",
+          "}",
+          "=",
+          "==",
+          ":",
+          ",",
+          ".",
+          "**",
+          "*",
+          "\n",
+          "\n  ",
+          "\t",
+          "'",
+          "\"",
+          "\"\"\"",
+          "f'{",
+          "r'",
+          "\\",
+          "\\\n",
+          "#",
+          ";",
+          "if ",
+          "elif ",
+          "else:",
+          "for ",
+          " in ",
+          "def f(",
+          "class C:",
+          "return ",
+          "lambda x: ",
+          "not ",
+          " and ",
+          "None",
+          "True",
+          "1e9",
+          "0x",
+          "9223372036854775807",
+          "-",
+          "//",
+          "<<",
+          "%",
+          "!",
+          "%%bash",
+          "args.",
+          "SFTTrainer(",
+          "SFTConfig(",
+          "LoraConfig(",
+          "from_pretrained(",
+          "FastModel.",
+          "\xff",
+          "\xef\xbb\xbf",
+          "\"cells\": [",
+          "\"cell_type\": \"code\"",
+          "\"source\": \"",
+          ":=",
+          "with x as ",
+          "try:",
+          "except:"};
+}
+
 Texts adapter_config_seeds() {
   return {
       R"({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "lora_dropout": 0.1, "bias": "none", "use_dora": false,
@@ -355,6 +478,9 @@ const std::vector<FileTarget>& file_targets() {
         {{"model_config", "config.json of a model", model_config}, model_config_seeds},
     };
     for (const FileTarget& t : run_targets()) list.push_back(t);
+    list.push_back({{"python_script", "a script or a notebook that --from reads", python_script},
+                    python_script_seeds,
+                    python_words});
     list.push_back({{"adapter_config", "adapter_config.json of PEFT", adapter_config}, adapter_config_seeds});
     return list;
   }();

@@ -51,7 +51,8 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
     add_from(app, a.from,
              "Plan the job that these files of another framework describe: TrainingArguments,\n"
              "accelerate, DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, ms-swift,\n"
-             "Megatron-LM. KIND:FILE names the framework, e.g. deepspeed:ds.json.");
+             "Megatron-LM; or the calls of a Python script or notebook (Trainer, TRL, PEFT, Unsloth), which\n"
+             "is not executed. KIND:FILE names the framework, e.g. deepspeed:ds.json.");
   // The backend is a text, not an enumeration: plugins add trainers.
   if (shared & kBackend)
     add_text(app, "--backend", a.backend, "NAME",

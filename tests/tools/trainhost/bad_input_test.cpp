@@ -42,7 +42,9 @@ void write_broken_files(const TemporaryDirectory& t) {
   t.write("stage.json",
           "{\"bf16\": {\"enabled\": true}, \"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": "
           "{\"stage\": 4}}");
-  t.write("tune.ipynb", "{\"cells\": [{\"source\": [\"from unsloth import FastLanguageModel\\n\"]}]}");
+  t.write(
+      "tune.ipynb",
+      "{\"cells\": [{\"cell_type\": \"code\", \"source\": [\"from unsloth import FastLanguageModel\\n\"]}]}");
   t.write("large.ipynb", std::string((1 << 20) + 1, ' '));
   t.write("launch", "#!/usr/bin/env python3\nimport deepspeed\n");
   t.write("empty.txt", "");
@@ -100,18 +102,17 @@ const std::vector<Mistake>& mistakes() {
       {"training script as run file",
        {"plan", "train.py"},
        2,
-       {"train.py:1: a Python script is not read: only running it tells its settings (plan the same job with "
-        "options: trainhost plan --model=Qwen/Qwen2.5-7B-Instruct --for=transformers --device=NAME",
-        "or with --from and the files that it is started with"}},
-      {"training script without --from", {"plan", "loop.py"}, 2, {"--model=MODEL --for=pytorch"}},
+       {"train.py:1: a Python script is no run file (plan the job of its calls: trainhost plan --from "
+        "train.py"}},
       {"training script among files",
        {"plan", "--from", "train.py"},
        2,
-       {"train.py:1: a Python script is not read", "--model=Qwen/Qwen2.5-7B-Instruct --for=transformers"}},
+       {"train.py:1:1: this script makes no trainer, and no adapters, that --from reads",
+        "--model=Qwen/Qwen2.5-7B-Instruct --for=transformers"}},
       {"training script with its kind",
        {"plan", "--from", "transformers:loop.py"},
        2,
-       {"a Python script is not"}},
+       {"this script makes no trainer", "--model=MODEL --for=pytorch"}},
       {"value of a file",
        {"plan", "--from", "words.yml"},
        2,
@@ -121,9 +122,15 @@ const std::vector<Mistake>& mistakes() {
         "parallel.data=2"},
        2,
        {"zero_optimization.stage means parallel.zero = 4"}},
-      {"notebook", {"plan", "--from", "tune.ipynb"}, 2, {"a Python notebook is not read", "--for=unsloth"}},
-      {"notebook of more than 1 MiB", {"plan", "large.ipynb"}, 2, {"a Python notebook is not read"}},
-      {"script without an extension", {"plan", "--from", "launch"}, 2, {"launch:1: a Python script"}},
+      {"notebook",
+       {"plan", "--from", "tune.ipynb"},
+       2,
+       {"tune.ipynb:1:1: this script makes no trainer", "--for=unsloth"}},
+      {"notebook of more than 1 MiB", {"plan", "large.ipynb"}, 2, {"a Python notebook is no run file"}},
+      {"script without an extension",
+       {"plan", "--from", "launch"},
+       2,
+       {"launch:1:1: this script makes no trainer", "--for=pytorch"}},
       {"fine-tuning a preset",
        {"finetune", "qwen2.5-0.5b", "short.txt"},
        2,

@@ -379,6 +379,42 @@ BOOST_AUTO_TEST_CASE(the_plan_of_unsloth_says_what_is_known_of_its_step) {
   BOOST_TEST(has(text, "Its kernels of MLP and adapters write over gate and up, which is not counted"), text);
 }
 
+// A notebook of Unsloth, and the same settings as options.
+BOOST_AUTO_TEST_CASE(a_python_script_is_planned_as_the_options_that_it_states) {
+  const std::string files = TRAINHOST_SOURCE_DIR "/tests/core/framework_files/files/";
+  const auto total = [](const std::vector<std::string>& arguments) {
+    const Outcome r = run_program(arguments);
+    BOOST_TEST(r.code == 0, r.out << r.err);
+    const auto plan = nlohmann::json::parse(r.out);
+    std::vector<std::uint64_t> bytes;
+    for (const auto& tier : plan["estimates"][0]["tiers"])
+      bytes.push_back(tier["total_bytes"].get<std::uint64_t>());
+    BOOST_TEST(!bytes.empty());
+    return bytes;
+  };
+  const auto script = total(
+                 {"plan", "--from", files + "unsloth_conversations.ipynb", "--device=rtx-4090", "--json"}),
+             options = total({"plan", "--model=unsloth/Llama-3.2-3B-Instruct", "--for=unsloth", "--qlora",
+                              "--device=rtx-4090", "--json", "--set", "data.seq_len=2048", "--set",
+                              "train.micro_batch=2", "--set", "train.grad_accum=4", "--set",
+                              "optimizer.name=adamw-8bit", "--set", "lora.double_quant=true"});
+  BOOST_TEST(script == options, boost::test_tools::per_element());
+  // The T4 computes in fp16, as is_bfloat16_supported() tells the script.
+  const Outcome old = run_program({"plan", "--from", files + "unsloth_conversations.ipynb", "--device=t4"});
+  BOOST_TEST(has(old.out, "unsloth: fp16, 2 sequences of 2048 tokens x 4 accumulated, QLoRA of rank 16"),
+             old.out << old.err);
+  const Outcome assumed = run_program({"plan", "--from", files + "peft_qlora.py", "--device=rtx-4090"});
+  BOOST_TEST(assumed.code == 0, assumed.out << assumed.err);
+  BOOST_TEST(has(assumed.out, "peft_qlora.py:48 --cutoff_len = 512 (the default of the option)"),
+             assumed.out);
+  const Outcome sweep = run_program(
+      {"sweep", "--from", files + "peft_qlora.py", "--device=rtx-4090", "--over=data.seq_len=512..1024"});
+  BOOST_TEST(sweep.code == 0, sweep.out << sweep.err);
+  const Outcome search =
+      run_program({"search", "--from", files + "peft_qlora.py", "--device=h100-80gb", "--devices=2"});
+  BOOST_TEST(search.code == 0, search.out << search.err);
+}
+
 BOOST_AUTO_TEST_CASE(a_plan_lists_every_key_of_the_files) {
   Job job;
   const Outcome r = job.run({"plan", "--from", "train.yaml", "ds.json", "--device=h100-80gb"});

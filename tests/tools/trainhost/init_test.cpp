@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(each_kind_of_file_becomes_a_run_file_without_errors) {
     BOOST_TEST(checked.code == 0, file << ": " << checked.out << r.out);
     ++converted;
   }
-  BOOST_TEST(converted == 11);
+  BOOST_TEST(converted == 13);
 }
 
 BOOST_AUTO_TEST_CASE(mistakes_of_init_have_one_message) {

@@ -6,7 +6,8 @@ const ABOUT = {
   config: 'The config.json of a model.',
   run: 'The run file, and the files that it names.',
   from: 'One file or several that describe one job: TrainingArguments with the JSON of DeepSpeed, the YAML of accelerate ' +
-    'or a config.json; axolotl, LLaMA-Factory, torchtune and litgpt (YAML); torchtitan (TOML); Megatron-LM (script).',
+    'or a config.json; axolotl, LLaMA-Factory, torchtune and litgpt (YAML); torchtitan (TOML); Megatron-LM (script); ' +
+    'a Python script or notebook with the calls of the Trainer, TRL, PEFT or Unsloth.',
 };
 
 /// What the request lacks. waits: nothing was entered yet.
@@ -24,9 +25,11 @@ const textField = group => group.querySelector('textarea');
 /// The name of a text without one: it tells the syntax, as the name of a file does.
 function nameOf(text) {
   if (/^\s*\{/.test(text)) {
+    if (/"cell_type"\s*:/.test(text)) return 'train.ipynb';
     if (/"(architectures|hidden_size|num_hidden_layers|n_layer)"\s*:/.test(text)) return 'config.json';
     return /"(zero_optimization|train_micro_batch_size_per_gpu|train_batch_size)"\s*:/.test(text) ? 'deepspeed.json' : 'job.json';
   }
+  if (/^#!.*python/.test(text) || /^(import|from)\s+[\w.]+/m.test(text)) return 'train.py';
   if (/^#!/.test(text) || /^\s*--[a-z]/m.test(text)) return 'job.sh';
   if (/^\s*\[[\w.]+\]\s*(#.*)?$/m.test(text)) return 'job.toml';
   return /^(compute_environment|distributed_type)\s*:/m.test(text) ? 'accelerate.yaml' : 'job.yaml';
@@ -40,7 +43,7 @@ const TORCHTITAN = withTable('training|parallelism|job');  // which has [model] 
 
 /// Options of a command may look like keys of TOML: "tune run ... model.lora_rank=8".
 function isRunFile(f) {
-  const other = /\.(json|ya?ml|sh|py)$/.test(f.name) || /\\$/m.test(f.text) || nameOf(f.text) === 'job.sh';
+  const other = /\.(json|ya?ml|sh|py|ipynb)$/.test(f.name) || /\\$/m.test(f.text) || /^(job\.sh|train\.)/.test(nameOf(f.text));
   return !other && RUN_FILE.test(f.text) && !TORCHTITAN.test(f.text);
 }
 
