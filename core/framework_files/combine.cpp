@@ -46,8 +46,12 @@ class Finish {
     if (const Given* g = job_.find(kRecomputeOfMany); g && many)
       job_.set_default("train.recompute", g->value, *g);
     const Given* zero = job_.find("parallel.zero");
-    // Nothing to shard over. Weights in 8 bits are a matter of the distributed optimizer, also on one rank.
-    if (zero && zero->by_default && zero->value != "0" && job_.find("parallel.data") && !many &&
+    // Nothing to shard over, but FSDP2 and DeepSpeed work in the same way on one rank. Weights in 8 bits are
+    // a matter of the distributed optimizer, also on one rank.
+    const bool alone_too =
+        job_.framework == "deepspeed" ||
+        ((job_.framework == "transformers" || job_.framework == "llama-factory") && !is_flat());
+    if (zero && !alone_too && zero->by_default && zero->value != "0" && job_.find("parallel.data") && !many &&
         number("parallel.context", 1) == 1 && !job_.find("plan.fp8_weights"))
       return job_.erase("parallel.zero");
     // Sharded memory per rank depends on the number of ranks: a guess would be wrong by its factor.
@@ -139,10 +143,7 @@ class Finish {
 
   /// Settings of FSDP1 count in its version alone.
   void flat_parameters() {
-    const Given *chosen = job_.find("plan.fsdp_version"), *release = job_.find("plan.framework_version");
-    const auto version =
-        chosen ? std::optional<std::int64_t>(chosen->value == "1" ? 1 : 2) : std::optional<std::int64_t>();
-    if (has_flat_parameters(job_.framework, release ? release->value : "", version))
+    if (is_flat())
       for (const char* name : {"backward_prefetch", "forward_prefetch", "use_orig_params"})
         if (const Given* given = job_.find(std::string("@flat.") + name))
           job_.set_default(std::string("plan.") + name, given->value, Given(*given));
@@ -156,6 +157,14 @@ class Finish {
   }
 
  private:
+  /// FSDP1, if the run has FSDP.
+  bool is_flat() const {
+    const Given *chosen = job_.find("plan.fsdp_version"), *release = job_.find("plan.framework_version");
+    const auto version =
+        chosen ? std::optional<std::int64_t>(chosen->value == "1" ? 1 : 2) : std::optional<std::int64_t>();
+    return has_flat_parameters(job_.framework, release ? release->value : "", version);
+  }
+
   bool shards() const {
     const Given* zero = job_.find("parallel.zero");
     return zero && zero->value != "0";

@@ -19,6 +19,8 @@ constexpr const char *kSecondModel = "a reference model beside the one that is t
                      *kOtherProgram = "another program may use memory of the same device";
 constexpr const char *kScriptStage = "@script_stage", *kScriptOffload = "@script_offload",
                      *kUseDeepSpeed = "@use_deepspeed";
+constexpr const char *kSourceLength = "@source_length", *kTargetLength = "@target_length",
+                     *kFullFinetune = "@full_finetune";
 
 /// bitsandbytes with doubly quantized scales, as FastChat and open-instruct have it. Qwen's script loads a
 /// model in 4 bits of GPTQ, which has the same size within 1 %.
@@ -31,6 +33,13 @@ void script_nf4(Job& job, const Entry& e) {
 void script_qlora(Job& job, const Entry& e) {
   if (flag_of(e)) job.set("@peft", "true", e);
   script_nf4(job, e);
+}
+
+/// Scripts of one's own, as many tutorials have them. Nobody quantizes weights to train them whole.
+void own_script_nf4(Job& job, const Entry& e) {
+  if (!flag_of(e)) return;
+  job.set("lora.base", "nf4", e);
+  job.set_default("@peft", "true", e);
 }
 
 /// LLaVA: 16 loads the model as it is stored; double_quant is true unless it is given.
@@ -75,7 +84,16 @@ constexpr Rule kScript[] = {
     {"double_quant", Use::kChoice, "lora.double_quant", "true=true|false=false"},
     {"quant_type", Use::kNotModelled, "nf4|fp4", "other quantized weights"},
     {"use_4bit_quantization", Use::kWhenTrue, "lora.base", "nf4"},
-    {"use_4bit", Use::kWhenTrue, "lora.base", "nf4"},
+    {"use_4bit", Use::kCustom, "lora.base", "", own_script_nf4},
+    // Where model_name_or_path is not given.
+    {"model_name", Use::kCustom, kModel, "",
+     [](Job& j, const Entry& e) { j.set_default(kModel, text_of(e), e); }},
+    // The script of QLoRA.
+    {"source_max_len", Use::kCopy, kSourceLength},
+    {"target_max_len", Use::kCopy, kTargetLength},
+    {"full_finetune", Use::kWhenTrue, kFullFinetune, "true"},
+    {"lora_modules", Use::kNoEffect},
+    {"max_memory_MB", Use::kNoEffect},
     {"bnb_4bit_use_double_quant", Use::kWhenTrue, "lora.double_quant", "true"},
     {"use_8bit_quantization", Use::kWhenTrue, "lora.base", "int8"},
     {"use_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
@@ -125,6 +143,8 @@ constexpr const char* kScriptWithoutEffect =
     "chat_template chat_template_format chat_template_name checkpoint_state_dir checkpoint_state_freq "
     "checkpointing_steps clean_checkpoints_at_end clip_grad_norm clip_higher clip_lower code_* "
     "concatenated_forward "
+    "dataset device_map device_map.* do_mmlu_eval max_new_tokens mmlu_* train_on_source use_auth "
+    "use_auth_token "
     "cosine_* data data_cache_path data_loader_seed data_output_path data_path data_split dataset_* "
     "dataset_mixture* deepspeed_zpg description do_not_randomize_output_dir early_stopping "
     "enable_tensorboard eot_token eval_* exp_name format gather_whole_model gradient_clipping "
@@ -211,6 +231,27 @@ void finish_deepspeed_chat(Job& job, const Entries& entries) {
   if (!job.find("train.precision")) job.set_default("@loaded", "fp16", kChat);
 }
 
+/// The script of QLoRA (artidoro/qlora), which trains adapters of all linear layers over 4 bits unless
+/// full_finetune is true. A row has a source and a target.
+void finish_qlora(Job& job) {
+  constexpr const char* kQlora = "default of the script of QLoRA";
+  const Given *source = job.find(kSourceLength), *target = job.find(kTargetLength);
+  if (source || target) {
+    const std::uint64_t tokens = (source ? count_of(*source) : 1024) + (target ? count_of(*target) : 256);
+    job.set_default("data.seq_len", std::to_string(tokens), Given(source ? *source : *target));
+    if (!job.find(kFullFinetune)) {
+      job.set_default("@peft", "true", kQlora);
+      job.set_default("lora.base", "nf4", kQlora);
+      job.set_default("lora.double_quant", "true", kQlora);
+      set_adapters(job, "64", "0.0", "all-linear", kQlora);
+    }
+    job.set_default("train.micro_batch", "1", kQlora);
+    job.set_default("train.grad_accum", "16", kQlora);
+    job.set_default("train.recompute", "full", kQlora);
+  }
+  for (const char* key : {kSourceLength, kTargetLength, kFullFinetune}) job.erase(key);
+}
+
 }  // namespace
 
 RuleSet training_script_rules() { return {kScript, kScriptWithoutEffect}; }
@@ -249,6 +290,7 @@ void finish_training_script(Job& job, const Entries& entries) {
       job.set_default("lora.modules_to_save", R"(["embed_tokens", "lm_head"])", kQwen);
   }
   finish_deepspeed_chat(job, entries);
+  finish_qlora(job);
 }
 
 Entries script_options(const Entries& entries, Job& job) {

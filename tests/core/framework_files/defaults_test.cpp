@@ -189,6 +189,20 @@ BOOST_AUTO_TEST_CASE(accelerate_shards_as_its_distributed_type_says) {
               KeyUse::kWithoutEffect));
 }
 
+// accelerate launch starts FSDP and DeepSpeed in one process too. FSDP1 is NO_SHARD there.
+BOOST_AUTO_TEST_CASE(one_process_has_fsdp_2_and_deepspeed_too) {
+  const std::string rest = "num_processes: 1\nmixed_precision: bf16\n",
+                    fsdp = "distributed_type: FSDP\nfsdp_config:\n";
+  const std::vector<runfile::Override> given = {
+      {"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"train.micro_batch", "1"}};
+  const auto zero = [&](const std::string& text) {
+    return value(settings("a.yaml", rest + text, given), "parallel.zero");
+  };
+  BOOST_TEST(zero(fsdp + "  fsdp_version: 2\n") == "3");
+  BOOST_TEST(zero(fsdp + "  fsdp_version: 1\n") == "");
+  BOOST_TEST(zero("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero3_init_flag: false\n") == "2");
+}
+
 BOOST_AUTO_TEST_CASE(deepspeed_keeps_gradients_in_the_type_of_the_weights) {
   const std::string bf16 = "{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true";
   auto s = settings("d.json", bf16 + "}}", kModelOf8Ranks);

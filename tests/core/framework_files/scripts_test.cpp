@@ -317,6 +317,44 @@ BOOST_AUTO_TEST_CASE(paged_moments_are_left_out_where_the_replay_can) {
   BOOST_TEST(error_of("a.yaml", sharded, ranks) == "");
 }
 
+// github.com/artidoro/qlora: adapters over 4 bits are its default, and its rows are a source and a target.
+BOOST_AUTO_TEST_CASE(the_script_of_qlora_trains_adapters_by_default) {
+  const std::string script =
+      "python qlora.py --model_name_or_path huggyllama/llama-7b --lora_alpha 16 --lora_modules all "
+      "--double_quant "
+      "--quant_type nf4 --bf16 --bits 4 --gradient_checkpointing --source_max_len 16 --target_max_len 512 "
+      "--per_device_train_batch_size 2 --gradient_accumulation_steps 8 --max_memory_MB 80000 --dataset "
+      "oasst1\n";
+  const Settings s = settings("t.sh", script);
+  for (const auto& [key, expected] : {std::pair{"data.seq_len", "528"},
+                                      {"lora.rank", "64"},
+                                      {"lora.base", "nf4"},
+                                      {"lora.targets", "all-linear"},
+                                      {"lora.double_quant", "true"},
+                                      {"train.recompute", "full"},
+                                      {"train.micro_batch", "2"},
+                                      {"train.grad_accum", "8"}})
+    BOOST_TEST(value(s, key) == expected, key << " = " << value(s, key));
+  for (const char* key : {"lora_modules", "max_memory_MB", "dataset"})
+    BOOST_TEST((fate("t.sh", script, key).first == KeyUse::kWithoutEffect), key);
+  BOOST_TEST(
+      value(settings("t.sh",
+                     "python qlora.py --model_name_or_path huggyllama/llama-7b --bits 16 --full_finetune "
+                     "--source_max_len 1024 --per_device_train_batch_size 1\n"),
+            "lora.rank") == "");
+}
+
+// As tutorials write them; without adapters 4 bits mean nothing.
+BOOST_AUTO_TEST_CASE(a_file_of_ones_own_script_with_4_bits_trains_adapters) {
+  const Settings s =
+      settings("t.yaml",
+               "model_name: mistralai/Mistral-7B-v0.1\nuse_4bit: true\nuse_nested_quant: true\n"
+               "lora_r: 64\nper_device_train_batch_size: 4\nmax_seq_length: 512\nbf16: true\n");
+  BOOST_TEST(value(s, "lora.base") == "nf4");
+  BOOST_TEST(value(s, "lora.rank") == "64");
+  BOOST_TEST(value(s, "lora.double_quant") == "true");
+}
+
 BOOST_AUTO_TEST_CASE(a_script_of_another_program_is_named) {
   BOOST_TEST(error_of("t.sh", "deepspeed --module openrlhf.cli.train_sft --pretrain m --max_len 8\n")
                  .starts_with("t.sh:1: this script starts OpenRLHF, whose options --from does not know"));
