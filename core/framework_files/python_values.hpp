@@ -49,6 +49,9 @@ struct Found {
   std::vector<Assumption> assumed = {};
 };
 
+/// Bounds of evaluation: its recursion, and its steps in one script. Names that double each other need more.
+inline constexpr int kMaxValueDepth = 150, kMaxSteps = 200'000;
+
 class Evaluator {
  public:
   explicit Evaluator(const Program& program);

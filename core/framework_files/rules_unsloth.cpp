@@ -109,6 +109,7 @@ constexpr Rule kUnslothAdapters[] = {
     {"bias", Use::kNotModelled, "none", "biases that are trained"},
     {"layers_to_transform", Use::kNotModelled, "", "adapters in some layers only"},
     {"finetune_vision_layers", Use::kNeedsMore, "", "adapters of the vision encoder"},
+    {"finetune_audio_layers", Use::kNeedsMore, "", "adapters of the audio encoder"},
     {"finetune_language_layers", Use::kNoEffect},
     {"finetune_attention_modules", Use::kWhenFalse, kNoAttention, "true"},
     {"finetune_mlp_modules", Use::kWhenFalse, kNoMlp, "true"},
@@ -153,7 +154,7 @@ void set_unsloth_length(Job& job) {
     job.set_default("data.seq_len", of_model, "default of Unsloth");
 }
 
-void set_unsloth_base(Job& job, const Entry* load) {
+void set_unsloth_base(Job& job) {
   constexpr const char* kUnsloth = "default of Unsloth";
   const std::string four = unsloth_setting(job, kUnslothFour), eight = unsloth_setting(job, kUnslothEight);
   if (eight == "true") {
@@ -165,7 +166,6 @@ void set_unsloth_base(Job& job, const Entry* load) {
     else
       job.set_default("lora.base", "nf4", kUnsloth), job.set_default("lora.double_quant", "true", kUnsloth);
   }
-  (void)load;
 }
 
 void set_unsloth_adapters(Job& job) {
@@ -227,7 +227,7 @@ void read_unsloth(const Entries& entries, Job& job) {
   if (full) {
     set_unsloth_full(job, Given(*full));
   } else if (!no_adapters || job.find("@peft") || job.is_option("lora.rank")) {
-    set_unsloth_base(job, no_adapters);
+    set_unsloth_base(job);
     set_unsloth_adapters(job);
   } else {
     const bool quantized =
