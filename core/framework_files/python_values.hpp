@@ -18,7 +18,6 @@ struct Assumption {
   std::string name, value;
   Where where;
   std::string note;  // "default of the option"
-  auto operator<=>(const Assumption& other) const { return name <=> other.name; }
   bool operator==(const Assumption& other) const { return name == other.name; }
 };
 
