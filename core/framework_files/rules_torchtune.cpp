@@ -176,11 +176,12 @@ constexpr Rule kTorchtune[] = {
 };
 /// Data, checkpoints, logging, generation, values of losses and optimizers.
 constexpr const char* kTorchtuneWithoutEffect =
-    "batch_size_val checkpoint_dir checkpoint_files checkpointer.* clip_grad_norm collate_fn "
+    "base_model_path batch_size_val checkpoint_dir checkpoint_files checkpointer.* clip_grad_norm collate_fn "
     "cudnn_deterministic_mode data_dir dataloader.* dataset dataset.* datasets* dataset_val.* device "
     "enable_async_checkpointing enable_kv_cache epochs fake_quant_after_n_steps forward_batch_size "
     "fp8_recipe_name gamma grpo_samples image include_path instruct_template chat_format kd_ratio "
-    "kl_coeff limit lmbda log_every_n_steps log_level log_peak_memory_stats loss low_cpu_ram "
+    "kl_coeff loss.epsilon loss.kl_coeff name limit lmbda log_every_n_steps log_level log_peak_memory_stats "
+    "loss low_cpu_ram "
     "lr_scheduler.* max_generated_tokens max_new_tokens max_seq_length max_steps_per_epoch "
     "metric_logger.* min_response_length model_type num_steps optimizer output_dir "
     "packed penalise_no_eos ppo_batch_size ppo_epochs profile_memory profiler.* prompt prompt.* "
