@@ -67,7 +67,7 @@ Evaluator::Evaluator(const Program& program) : program_(program) {
         if (n.children[k].kind == Kind::kString && (name.empty() || n.children[k].text.starts_with("--")))
           name = n.children[k].text;
       std::string attribute = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-      std::ranges::replace(attribute, '-', '_');
+      std::replace(attribute.begin(), attribute.end(), '-', '_');
       if (const Node* own = argument(n, "dest"); own && own->kind == Kind::kString) attribute = own->text;
       if (!attribute.empty()) options_.try_emplace(attribute, Option{&n, place_of(s), name});
     });
