@@ -39,6 +39,12 @@ void note_deepspeed_file(Job& job, const Entries& options);
 /// ddp_bucket_cap_mb, in MiB.
 void set_ddp_bucket(Job& job, const runfile::Entry& from);
 
+/// bnb_4bit_compute_dtype: bfloat16, float16 or float32, also with "torch." before.
+void set_product_type(Job& job, const runfile::Entry& from);
+/// plan.quant_compute, where nothing runs in mixed precision. A type other than that of mixed precision is
+/// not modelled. When train.precision is known.
+void finish_product_type(Job& job);
+
 /// Double quantization means nothing for a base that is not quantized to 4 bits.
 void drop_unused_double_quantization(Job& job);
 

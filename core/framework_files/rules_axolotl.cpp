@@ -254,6 +254,8 @@ constexpr Rule kAxolotl[] = {
     // Each expert is a linear layer, which bitsandbytes quantizes.
     {"llama4_linearized_experts", Use::kWhenTrue, "plan.quant_experts", "true"},
     {"resize_token_embeddings_to_32x", Use::kNotModelled, "", kVocabulary},
+    {"bnb_config_kwargs.bnb_4bit_compute_dtype", Use::kCustom, "plan.quant_compute", "", set_product_type},
+    {"bnb_config_kwargs.*", Use::kNotModelled, "nf4|fp4|true|True", "an argument of BitsAndBytesConfig"},
     {"overrides_of_model_config.*", Use::kNotModelled, "", "fields of the model"},
     {"overrides_of_model_kwargs.*", Use::kNotModelled, "", "fields of the model"},
     {"model_config.*", Use::kNotModelled, "", "fields of the model"},
@@ -263,7 +265,7 @@ constexpr Rule kAxolotl[] = {
 /// on come after these.
 constexpr const char* kAxolotlWithoutEffect =
     "added_tokens_overrides* auto_resume_from_checkpoints axolotl_config_path base_model_* "
-    "batch_flattening bench_* bnb_config_kwargs.* center_rewards_coefficient chat_template* "
+    "batch_flattening bench_* center_rewards_coefficient chat_template* "
     "chunked_cross_entropy_num_chunks cls_model_config comet_* cosine_constant_lr_ratio "
     "cosine_min_lr_ratio cpo_alpha curriculum_sampling dataset_* datasets* ddp default_system_message "
     "dense_mixer device device_map dion_* do_bench_eval do_causal_lm_eval dpo_* dynamic_checkpoint.* "
@@ -413,6 +415,7 @@ void read_axolotl(const Entries& entries, Job& job) {
   // set_pytorch_cuda_alloc_conf(), which also rounds sizes with torch before 2.9.
   job.set_default(kAllocatorOfFramework, "expandable_segments:True", "axolotl sets it");
   job.set_default("train.precision", "fp32", "bf16: false");
+  finish_product_type(job);
   job.set_default("train.micro_batch", "1", "default of axolotl");
   job.set_default("data.seq_len", "512", "default of axolotl");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");

@@ -29,6 +29,9 @@ constexpr const char* kOtherTrainer = "another training method, perhaps with a s
 /// `beta`, until trl_method() knows what it means.
 constexpr const char* kBeta = "@beta";
 
+/// A loss of SFTTrainer.
+constexpr const char* kSftLoss = "@sft_loss";
+
 /// All but eager compute attention in blocks, also a kernel of the Hub ("kernels-community/flash-attn").
 void trl_attention(Job& job, const Entry& e) {
   const std::string word = text_of(e);
@@ -68,9 +71,9 @@ void trl_loss(Job& job, const Entry& e) {
                               "dpo", "dpo_norm", "wpo"};
   const std::vector<std::string> names = texts_of(e);
   for (const std::string& name : names) {
-    if (name == "nll" || name == "dft") continue;
-    if (name == "chunked_nll") {
-      job.set("plan.cross_entropy", "fused", e);
+    // Since 1.15 all three are computed with the fused head.
+    if (name == "nll" || name == "dft" || name == "chunked_nll") {
+      job.set_default(kSftLoss, "true", e);
     } else if (std::ranges::find(kOther, name) != kOther.end()) {
       set_method_of_loss(job, name, e);
     } else {
@@ -101,7 +104,6 @@ constexpr Rule kTrl[] = {
     {"block_size", Use::kCopy, "data.seq_len"},  // of the example scripts of transformers
     {"config_overrides", Use::kNotModelled, "", "fields of the model"},
     {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
-    // nll is computed from chunks too since 1.7; plain is the upper bound for all versions.
     {"loss_type", Use::kCustom, "plan.cross_entropy", "", trl_loss},
     // ModelConfig and ScriptArguments, which the scripts of TRL read from the same file.
     {"use_peft", Use::kWhenTrue, "@peft", "true"},
@@ -135,8 +137,7 @@ constexpr Rule kBitsAndBytes[] = {
     {"bnb_4bit_use_double_quant", Use::kWhenTrue, "lora.double_quant", "true"},
     {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
      "uint8=uint8|bfloat16=compute|float16=compute"},
-    // Products are planned in the type of train.precision.
-    {"bnb_4bit_compute_dtype", Use::kNotModelled, "bfloat16|float16", "another type of the products"},
+    {"bnb_4bit_compute_dtype", Use::kCustom, "plan.quant_compute", "", set_product_type},
     {"llm_int8_threshold", Use::kNotModelled, "6|6.0", "another number of columns with outliers"},
     {"llm_int8_has_fp16_weight", Use::kNotModelled, "", "weights in f16"},
     {"llm_int8_skip_modules", Use::kNotModelled, "", "matrices that are not quantized"},
@@ -170,6 +171,11 @@ constexpr const char* kTrlWithoutEffect =
     "use_transformers_continuous_batching use_transformers_paged use_weighting validation_file "
     "validation_split_percentage vespo_* vllm_*";
 
+/// The name of the length in TRL before 0.20.
+bool has_old_length(const Entries& entries) {
+  return std::ranges::any_of(entries, [](const Entry& e) { return e.key == "max_seq_length"; });
+}
+
 /// A key that TrainingArguments do not have. TRL before 0.20 names the length max_seq_length, and has the
 /// defaults of TrainingArguments.
 const Entry* key_of_trl(const Entries& entries) {
@@ -185,6 +191,33 @@ const Entry* key_of_trl(const Entries& entries) {
   for (const char* key : kKeys)
     if (const auto found = named(key); found != entries.end()) return &*found;
   return nullptr;
+}
+
+/// The fused head of TRL 1.15 and newer, the newest release that plans describe. Not where that release
+/// computes all logits (label smoothing) or stops with an error (adapters of the head), not for trainers
+/// without it (CPO), and not beside an option that names a release of transformers.
+void set_head_of_trl(Job& job, const Entries& entries) {
+  const auto given = [&](std::string_view key, auto holds) {
+    return std::ranges::any_of(entries, [&](const Entry& e) { return e.key == key && holds(e.value); });
+  };
+  const auto number_above_0 = [](const runfile::Value& v) { return v.number > 0; };
+  const auto any = [](const runfile::Value& v) { return v.kind != runfile::Value::Kind::kNull; };
+  const Given* targets = job.find("lora.targets");
+  const bool without_pairs =
+      job.find("plan.method") && !given("precompute_ref_log_probs", any) && job.find("plan.reference_model");
+  if (given("label_smoothing_factor", number_above_0) || given("cpo_alpha", any) ||
+      given("simpo_gamma", any) || without_pairs ||
+      (targets && targets->value.find("lm_head") != std::string::npos) ||
+      job.is_option("plan.framework_version"))
+    return;
+  // use_liger_kernel switches on the kernels of the layers alone.
+  if (const Given* liger = job.find("plan.cross_entropy");
+      liger && liger->value == "liger" && !job.is_option("plan.cross_entropy")) {
+    const Given from = *liger;
+    job.erase("plan.cross_entropy");
+    job.set_default("plan.liger_kernels", "rope,rms_norm,swiglu", from);
+  }
+  job.set_default("plan.cross_entropy", "fused", "default of TRL 1.15 and newer");
 }
 
 /// SFTConfig: bf16 since 0.19, recomputation since 0.22, f32 models (dtype) since 0.27, 1,024 tokens since
@@ -404,6 +437,9 @@ void read_trainer(const Entries& entries, Job& job, bool script) {
   if ((trl || mark_of(entries, "@@trl_trainer")) && !generates(method))
     job.set_default("data.seq_len", "1024", "default of TRL");
   if (generates(method)) set_generated_length(job, entries);
+  if (trl || mark_of(entries, "@@trl_trainer") || (job.find(kSftLoss) && !has_old_length(entries)))
+    set_head_of_trl(job, entries);
+  job.erase(kSftLoss);
   finish_training_script(job, entries);
   set_type_of_checkpoint(job, entries, trl);
   trainer_loaded_type(job, {of_script ? mark_of(entries, "@@trl_trainer") != nullptr : trl, of_script,
@@ -413,6 +449,7 @@ void read_trainer(const Entries& entries, Job& job, bool script) {
   if (!mark_of(entries, "@@loop")) job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   if (of_script) job.set_default("train.recompute", "none", "default of TrainingArguments");
+  finish_product_type(job);
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
 }
 

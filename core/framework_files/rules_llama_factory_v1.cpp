@@ -73,7 +73,7 @@ constexpr Rule kV1[] = {
     {"quant_config.quantization_bit", Use::kCustom, "lora.base", "", v1_quantized},
     {"quant_config.double_quantization", Use::kChoice, "lora.double_quant", "true=true|false=false"},
     {"quant_config.quantization_type", Use::kNotModelled, "nf4|fp4", "other quantized weights"},
-    {"quant_config.compute_dtype", Use::kNotModelled, "", "another type of the products"},
+    {"quant_config.compute_dtype", Use::kCustom, "plan.quant_compute", "", set_product_type},
     {"dist_config.name", Use::kCustom, "parallel.zero", "", v1_distribution},
     // Another file, which read_files() reads.
     {"dist_config.config_file", Use::kNoEffect},
@@ -166,6 +166,7 @@ void read_llama_factory_v1(const Entries& entries, Job& job) {
   } else {
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   }
+  finish_product_type(job);
   drop_unused_double_quantization(job);
   if (const Given* dist = job.find(kDistribution); !dist || dist->value != "deepspeed")
     job.set_default("plan.framework_version", "v1", "format of the file");

@@ -99,7 +99,7 @@ constexpr Rule kScript[] = {
     {"use_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
     {"bnb_4bit_quant_storage_dtype", Use::kChoice, "plan.quant_storage",
      "uint8=uint8|bfloat16=compute|float16=compute"},
-    {"bnb_4bit_compute_dtype", Use::kNotModelled, "bfloat16|float16", "another type of the products"},
+    {"bnb_4bit_compute_dtype", Use::kCustom, "plan.quant_compute", "", set_product_type},
     {"use_flash_attn", Use::kWhenTrue, "plan.attention", "flash_attention_2"},
     {"use_flash_attn_2", Use::kWhenTrue, "plan.attention", "flash_attention_2"},
     {"use_flash_attention_2", Use::kWhenTrue, "plan.attention", "flash_attention_2"},

@@ -115,7 +115,7 @@ constexpr Rule kSwift[] = {
     {"bnb_4bit_use_double_quant", Use::kChoice, "lora.double_quant", "true=true|false=false"},
     {"bnb_4bit_quant_storage", Use::kChoice, "plan.quant_storage",
      "uint8=uint8|bfloat16=compute|float16=compute"},
-    {"bnb_4bit_compute_dtype", Use::kNotModelled, "bfloat16|float16", "another type of the products"},
+    {"bnb_4bit_compute_dtype", Use::kCustom, "plan.quant_compute", "", set_product_type},
     {"attn_impl", Use::kCustom, "plan.attention", "", set_attention},
     {"@deepspeed_preset", Use::kCustom, "parallel.zero", "", swift_deepspeed},
     {"@fsdp_preset", Use::kCustom, "parallel.zero", "", swift_fsdp},
@@ -254,6 +254,7 @@ void read_swift(const Entries& entries, Job& job) {
   }
   swift_types(job, adapters);
   pad_to_ranks(job);
+  finish_product_type(job);
   drop_unused_double_quantization(job);
   if (job.find("@deepspeed")) finish_deepspeed(job);
   note_deepspeed_file(job, options);

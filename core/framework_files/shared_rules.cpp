@@ -243,6 +243,35 @@ void set_attention(Job& job, const Entry& from) {
   job.set("plan.attention", kernel, from);
 }
 
+constexpr const char* kProductType = "@product_type";
+
+void set_product_type(Job& job, const Entry& from) {
+  std::string word = text_of(from);
+  if (word.starts_with("torch.")) word.erase(0, 6);
+  const char* const type = word == "bfloat16" || word == "bf16"                     ? "bf16"
+                           : word == "float16" || word == "fp16" || word == "half"  ? "fp16"
+                           : word == "float32" || word == "fp32" || word == "float" ? "fp32"
+                                                                                    : nullptr;
+  if (!type) reject_value(from, "bfloat16, float16 or float32");
+  job.set(kProductType, type, from);
+}
+
+void finish_product_type(Job& job) {
+  const Given* given = job.find(kProductType);
+  if (!given) return;
+  const Given from = *given;
+  job.erase(kProductType);
+  const Given *base = job.find("lora.base"), *precision = job.find("train.precision");
+  if (!base || base->value != "nf4" || !precision || precision->value == from.value) return;
+  if (precision->value == "fp32") return job.set_default("plan.quant_compute", from.value, from);
+  const auto key = std::ranges::find_if(job.keys, [&](const runfile::FileKey& k) {
+    return k.key == from.key && k.where.line == from.where.line;
+  });
+  if (key == job.keys.end()) return;
+  key->use = runfile::KeyUse::kNotModelled;
+  key->note = "another type of the products than that of mixed precision";
+}
+
 void set_ddp_bucket(Job& job, const Entry& from) {
   job.set("plan.ddp_bucket", std::to_string(whole_of(from)) + "MiB", from);
 }

@@ -18,6 +18,7 @@ namespace trainhost::frameworks {
 
 Tensor Decoder::loss() {
   if (s_.preferences.trainer != PreferenceTrainer::kNone) return preference_loss();
+  if (s_.tiled_loss) return tiled_loss();
   return called_model([this] { return loss_of_model(); });
 }
 

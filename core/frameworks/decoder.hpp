@@ -18,6 +18,7 @@
 #include "core/frameworks/int8.hpp"
 #include "core/frameworks/nf4.hpp"
 #include "core/frameworks/step_model.hpp"
+#include "core/frameworks/tiled_loss.hpp"
 #include "core/frameworks/training_step.hpp"
 
 namespace trainhost::frameworks {
@@ -138,7 +139,12 @@ class Decoder : public StepModel {
   Tensor loss_of_model();
   Tensor liger_loss_of(const Tensor& x);
   Tensor cut_loss_of(const Tensor& x);
-  Tensor tiled_loss_of(const Tensor& x);
+  /// With the fused head of TRL.
+  Tensor tiled_loss();
+  TiledOutputs tiled_outputs();
+  TiledOutputs tiled_outputs_of_call();
+  /// The weight of the head as code outside of its module finds it.
+  Tensor whole_head();
   Tensor unsloth_loss_of(const Tensor& x);
   /// The Trainer's loss, from the result of the model: its logits and its own loss.
   Tensor loss_of_moved_labels(const Tensor& wide);
@@ -150,9 +156,13 @@ class Decoder : public StepModel {
   Tensor logits_of_model();
   void add_reference();
   Tensor reference_logits();
+  /// What `call` returns without gradients, of the reference.
+  template <class Call>
+  auto of_reference(Call call);
   Tensor preference_loss();
   Tensor loss_of_scores(const Tensor& policy, const Tensor& reference);
   Tensor trl_preference_loss();
+  Tensor tiled_preference_loss();
   Tensor factory_preference_loss();
   bool two_rotaries() const;
   /// Of the inverse frequencies: buffer_dtype of FSDP1's mixed precision casts them.

@@ -20,7 +20,6 @@ Tensor Decoder::loss_of_model() {
   Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
   if (s_.liger.loss) return liger_loss_of(x);
   if (s_.cut_loss) return cut_loss_of(x);
-  if (s_.tiled_loss) return tiled_loss_of(x);
   if (s_.unsloth.on) return unsloth_loss_of(x);
   t_.module = "lm_head";
   if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
@@ -50,7 +49,12 @@ Tensor Decoder::loss_of_model() {
     x.reset();
     result = trainer_loss_of(std::move(logits), std::move(result));
   }
-  if (s_.kept_logits != KeptLogits::kNone) output_logits_ = std::move(logits);
+  if (s_.kept_logits != KeptLogits::kNone) {
+    output_logits_ = std::move(logits);
+    x.reset();
+    // convert_outputs_to_fp32(), when the function of the model has returned.
+    if (s_.f32_outputs && under_autocast_) output_logits_ = to(t_, output_logits_, Element::kF32);
+  }
   if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, result);
   // MixedPrecisionPolicy.output_dtype of the root unit.
   if (s_.fsdp.casts_output) result = to(t_, result, s_.weights);
@@ -145,17 +149,62 @@ Tensor Decoder::unsloth_loss_of(const Tensor& x) {
   return loss;
 }
 
-Tensor Decoder::tiled_loss_of(const Tensor& x) {
+Tensor Decoder::whole_head() {
+  const Tensor& head = a_.tied ? embedding_ : head_;
+  if (zero3_) zero3_->read(head, "");  // outside of its module
+  // Under FSDP2 the unit of a head whose norm is not in it has not been gathered: full_tensor() of its
+  // DTensor.
+  if (!fsdp_ || s_.fsdp.flat || s_.fsdp.one_unit || !s_.fsdp.separate_ends || a_.tied || finds_final_norm())
+    return head;
+  Shape padded = head->shape;
+  padded.size[0] = (padded[0] + s_.fsdp.ranks - 1) / s_.fsdp.ranks * s_.fsdp.ranks;
+  const Tensor gathered =
+      t_.make(padded, s_.fsdp.frozen.value_or(s_.fsdp.shards), "head, gathered outside of its unit");
+  return t_.alias(gathered, head->shape);
+}
+
+TiledOutputs Decoder::tiled_outputs() {
   // _fused_forward(). Scales and caps of logits are arguments of the kernels.
+  if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
+  const AutocastScope autocast(t_, under_autocast_);
+  t_.module = "";
+  const Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
   t_.in_loss = true;
   t_.module = "loss";
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
-  Tensor loss =
-      tiled_loss(t_, x, a_.tied ? embedding_ : head_, ids_, s_.autocast ? s_.autocast_type : x->type);
+  const bool dpo = s_.preferences.trainer != PreferenceTrainer::kNone;
+  const TiledMetrics metrics = s_.frozen ? TiledMetrics::kNone
+                               : dpo     ? TiledMetrics::kDpo
+                                         : TiledMetrics::kSft;
+  TiledOutputs out = tiled_log_probabilities(t_, x, whole_head(), ids_,
+                                             under_autocast_ ? s_.autocast_type : x->type, metrics);
+  if (fsdp_) {
+    // The head was not called, so the root ends the unit with it (_force_complete_incomplete_states()).
+    if (!s_.fsdp.separate_ends || finds_final_norm() || a_.tied)
+      fsdp_->after_forward(Fsdp::kLast, out.log_probabilities);
+    fsdp_->after_forward(Fsdp::kRoot, out.log_probabilities);
+  }
+  if (s_.fsdp.casts_output) out.log_probabilities = to(t_, out.log_probabilities, s_.weights);
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";
-  return loss;
+  return out;
+}
+
+TiledOutputs Decoder::tiled_outputs_of_call() {
+  TiledOutputs outputs;
+  Tensor result = called_model([&] {
+    outputs = tiled_outputs();
+    return std::move(outputs.log_probabilities);
+  });
+  outputs.log_probabilities = std::move(result);
+  return outputs;
+}
+
+Tensor Decoder::tiled_loss() {
+  // SFTTrainer.compute_loss(), whose variable `outputs` exists until it returns.
+  const TiledOutputs outputs = tiled_outputs_of_call();
+  return div_number(t_, sum_of_all(t_, neg(t_, outputs.log_probabilities)));
 }
 
 Tensor Decoder::cut_loss_of(const Tensor& x) {

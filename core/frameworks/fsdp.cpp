@@ -175,7 +175,10 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
     u.uses.push_back(order_.size());
     order_.push_back(&u);
     const auto hook = [this, &u] { unit_before_backward(u); };
-    if (output->node)
+    // The root may end a unit inside of it whose modules have not all run: both hooks are on its output.
+    if (output->node && index == kRoot && output->node->before)
+      output->node->before = [first = std::move(output->node->before), hook] { first(), hook(); };
+    else if (output->node)
       output->node->before = hook;
     else if (output->requires_grad)  // embeddings of a frozen table, of which checkpoints need a gradient
       t_.before_leaf = hook;

@@ -1,8 +1,9 @@
-// Training by preferences (DPO) with a Decoder: the losses of DPOTrainer of TRL 1.10 and of the trainer of
-// LLaMA-Factory 0.9.5. The rows of a micro-batch are the chosen sequences and then the rejected ones. Both
-// need the logits of all rows, N = 2 * pairs, once from the policy and once, without gradients, from the
-// reference: a second model, or the policy without its adapters. Every token counts as one of the
-// completion; padding makes no mask. C++ variables are those of the Python functions.
+// Training by preferences (DPO) with a Decoder: the losses of DPOTrainer of TRL 1.10, of TRL 1.16
+// with its fused head, and of the trainer of LLaMA-Factory 0.9.5. The rows of a micro-batch are the chosen
+// sequences and then the rejected ones. Both need the logits of all rows, N = 2 * pairs, once from the policy
+// and once, without gradients, from the reference: a second model, or the policy without its adapters. Every
+// token counts as one of the completion; padding makes no mask. C++ variables are those of the Python
+// functions.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -152,21 +153,27 @@ Tensor Decoder::logits_of_model() {
   return s_.fsdp.casts_output ? to(t_, logits, s_.weights) : logits;
 }
 
-Tensor Decoder::reference_logits() {
+template <class Call>
+auto Decoder::of_reference(Call call) {
   const WithoutGradients no_gradients(t_);
   const bool recorded = std::exchange(t_.recording, false);
   Decoder& of = reference_ ? *reference_ : *this;
   of.is_reference_ = true;
-  Tensor logits = of.logits_of_rows();
+  auto result = call(of);
   of.is_reference_ = false;
   t_.recording = recorded;
-  return logits;
+  return result;
+}
+
+Tensor Decoder::reference_logits() {
+  return of_reference([](Decoder& of) { return of.logits_of_rows(); });
 }
 
 Tensor Decoder::preference_loss() {
   const Purpose before = t_.purpose;
-  Tensor loss =
-      s_.preferences.trainer == PreferenceTrainer::kTrl ? trl_preference_loss() : factory_preference_loss();
+  Tensor loss = s_.tiled_loss                                       ? tiled_preference_loss()
+                : s_.preferences.trainer == PreferenceTrainer::kTrl ? trl_preference_loss()
+                                                                    : factory_preference_loss();
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";
@@ -209,6 +216,26 @@ Tensor Decoder::trl_preference_loss() {
   for (int half = 0; half < 2; ++half)
     t_.make({batch_ / 2 * tokens, vocab}, logits->type, "logits of the completions");
   return loss;
+}
+
+Tensor Decoder::tiled_preference_loss() {
+  // DPOTrainer._compute_loss() of TRL 1.15 and newer. `outputs` and `ref_outputs` exist until it returns.
+  const Tensor completion = t_.make({batch_, sequence_}, Element::kI64, "completion mask"),
+               labels = t_.make({batch_, sequence_}, Element::kI64, "labels");
+  const TiledOutputs outputs = tiled_outputs_of_call();
+  t_.in_loss = true;
+  t_.purpose = Purpose::kLogits;
+  const Tensor policy = sum(t_, outputs.log_probabilities);
+  Tensor reference;
+  TiledOutputs other;
+  if (s_.preferences.reference) {
+    t_.purpose = Purpose::kActivations;
+    other = of_reference([](Decoder& of) { return of.tiled_outputs_of_call(); });
+    t_.purpose = Purpose::kLogits;
+    const WithoutGradients no_gradients(t_);
+    reference = sum(t_, other.log_probabilities);
+  }
+  return loss_of_scores(policy, reference);
 }
 
 Tensor Decoder::factory_preference_loss() {

@@ -167,10 +167,11 @@ struct StepSettings {
   bool trainer_loss = false;
   TransformersRelease release = TransformersRelease::k5;
   Preferences preferences;
-  bool frozen = false;    // nothing is trained: the reference model
-  bool cut_loss = false;  // Cut Cross Entropy; transformers on one device or under DDP
-  bool tiled_loss = false;  // of TRL; transformers on one device or under DDP
+  bool frozen = false;      // nothing is trained: the reference model
+  bool cut_loss = false;    // Cut Cross Entropy; transformers on one device or under DDP
+  bool tiled_loss = false;  // of TRL; models of transformers
   KeptLogits kept_logits = KeptLogits::kNone;
+  bool f32_outputs = false;  // accelerate converts what the model returns under autocast to f32
   DdpPolicy ddp;
   FsdpPolicy fsdp;          // `weights` is then the type of the gathered weights
   ZeroPolicy zero;          // DeepSpeed; `weights` is then the type of the model

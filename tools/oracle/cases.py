@@ -55,6 +55,7 @@ class Case:
     factory: bool | None = None    # step.py; None: the model computes the loss
     axolotl: list | None = None    # adapter_kernels.py; None: not trained by axolotl
     dpo: dict | None = None        # preferences.py; None: not trained by preferences
+    fused: bool | None = None      # fused_head.py; None: not with the fused head of TRL
     release: str | None = None     # of transformers, as "4.48"; None: that of README.md
 
     @staticmethod
@@ -1093,3 +1094,46 @@ def draw_sharded_dpo(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, lora_dropout=0.0, lora_targets="all" if case.lora else "", batch=r.choice([1, 1, 2]), vocab=between(r, 4000, 30000),
         sequence=between(r, 48, 600), dpo={"trainer": ("trl", "factory")[(number + number // 6) % 2], "reference": number % 6 != 5})
+
+
+FUSED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "gpt2", "granite", "smollm3")
+
+
+def draw_fused(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the fused head of TRL; every third one, but for three families, has adapters over 4-bit weights.
+    Every second case has few tokens."""
+    r = random.Random(f"fused/{seed}/{number}")
+    family, turn = FUSED_FAMILIES[number % len(FUSED_FAMILIES)], number // len(FUSED_FAMILIES)
+    if turn % 3 == 2 and family in QUANTIZED_FAMILIES:
+        case = draw_trl(f"{seed}/fused", turn * len(QUANTIZED_FAMILIES) + QUANTIZED_FAMILIES.index(family))
+    else:
+        case = draw(f"{seed}/fused", number * 5 + turn)
+        model = model_of_family(f"{seed}/fused", family, turn)
+        case = dataclasses.replace(case, **{name: getattr(model, name) for name in MODEL_FIELDS})
+    few = {"sequence": between(r, 16, 200)} if (number + turn) % 2 else {}
+    return dataclasses.replace(case, fused=True, attention="eager" if family == "gemma2" else "sdpa", layers=2,
+                               vocab=between(r, 4000, 70000), **few)
+
+
+def draw_fused_dpo(seed: int, number: int) -> Case:
+    """Case `number` of a seed trained by DPOTrainer with the fused head of TRL."""
+    case = draw_dpo(seed + 30, number)
+    return dataclasses.replace(case, fused=True, dpo=case.dpo | {"trainer": "trl"})
+
+
+def draw_sharded_fused(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the fused head of TRL and sharded weights, in each way in turn. Every third one is trained by
+    DPOTrainer."""
+    r = random.Random(f"sharded/fused/{seed}/{number}")
+    turn, family = divmod(number, len(DPO_FAMILIES))
+    if (turn + family) % 3 == 2:
+        case = draw_sharded_dpo(seed + 31, number)
+        return dataclasses.replace(case, fused=True, dpo=case.dpo | {"trainer": "trl"})
+    ways = tuple(way for way in SHARDED_WAYS if way is not draw_fsdp)
+    case = draw_sharded(seed + 32, number, DPO_FAMILIES, ways)
+    return dataclasses.replace(case, fused=True, vocab=between(r, 4000, 50000), sequence=between(r, 48, 800))
+
+
+def draw_zero_gemma(seed: int, number: int) -> Case:
+    """Case `number` of a seed of the first Gemma under stages 1 to 3 of DeepSpeed, in full training and with adapters."""
+    return draw_sharded(seed + 7, number, ("gemma",), (draw_zero, draw_zero_lora, draw_zero3, draw_zero3_lora))

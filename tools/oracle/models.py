@@ -7,6 +7,7 @@ import transformers
 
 import adapter_kernels
 import cut
+import fused_head
 import liger
 import quantized
 from cases import Case
@@ -98,6 +99,8 @@ def build(c: Case) -> torch.nn.Module:
         model = add_lora(model, c)
     if c.axolotl is not None:
         model = adapter_kernels.applied(model, c)
+    if c.fused:
+        model = fused_head.applied(model, c)
     return model.train()
 
 

@@ -94,6 +94,32 @@ def selected(logits, places):
     return logits[places[0], places[1]]
 
 
+def fused_loss(c, model, reference, inputs, autocast):
+    """DPOTrainer._compute_loss() of TRL 1.15 and newer, whose model returns log-probabilities."""
+    def called(of):
+        with autocast():
+            return of(input_ids=inputs, labels=labels, use_cache=False, fused_lm_head=True)
+
+    completion = torch.ones_like(inputs)
+    shifted_completion = completion[..., 1:]
+    labels = inputs.masked_fill(completion == 0, -100)
+    outputs = called(model)
+    per_token = outputs.log_probs[:, -shifted_completion.size(1):]
+    chosen, rejected = per_token.sum(dim=1).chunk(2, dim=0)
+    if c.dpo["reference"]:
+        with torch.no_grad(), as_reference(model, reference) as other:
+            ref_outputs = called(other)
+        ref_per_token = ref_outputs.log_probs[:, -shifted_completion.size(1):]
+        ref_chosen, ref_rejected = ref_per_token.sum(dim=1).chunk(2, dim=0)
+    else:
+        ref_chosen = ref_rejected = torch.zeros(inputs.shape[0] // 2)
+    delta = (chosen - ref_chosen) - (rejected - ref_rejected)
+    loss = (-F.logsigmoid(BETA * delta)).mean()
+    for metric in (outputs.entropy, outputs.mean_logits, outputs.is_top1):
+        metric.sum()
+    return loss
+
+
 def trl_loss(c, model, reference, inputs, autocast):
     outputs = output(model, inputs, autocast)
     shifted, labels = outputs.logits[..., :-1, :], inputs[..., 1:]
@@ -139,4 +165,5 @@ def factory_loss(c, model, reference, inputs, autocast):
 
 
 def loss_of(c, model, reference, inputs, autocast):
-    return (trl_loss if c.dpo["trainer"] == "trl" else factory_loss)(c, model, reference, inputs, autocast)
+    of_trl = fused_loss if c.fused else trl_loss
+    return (of_trl if c.dpo["trainer"] == "trl" else factory_loss)(c, model, reference, inputs, autocast)

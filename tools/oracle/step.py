@@ -18,6 +18,7 @@ import lit
 import models
 import offload
 import experts
+import fused_head
 import preferences
 import quantized
 import saved
@@ -78,6 +79,8 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
                 loss = preferences.loss_of(c, model, tracker.reference, inputs, lambda: mixed(c))
             elif c.factory:
                 loss = factory_loss(model, inputs, tracker.loss_weights) * 1 * 1 / 1
+            elif c.fused:
+                loss = fused_head.loss_of(model, inputs)
             else:
                 loss = model(input_ids=inputs, labels=inputs).loss
         if c.zero:
@@ -88,7 +91,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
                 tracker.begin(name + "optimizer")
             model.step()
             continue
-        if c.accumulate > 1 and not c.tune and not c.factory:
+        if c.accumulate > 1 and not c.tune and not c.factory and not c.fused:
             loss = loss / c.accumulate
         tracker.begin(name + "backward")
         loss.backward()
@@ -107,7 +110,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     if not transformers.__version__.startswith((c.release or "5") + "."):
         raise RuntimeError(f"the case is one of transformers {c.release or 5}, and {transformers.__version__} is installed")
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), cut.without_kernels(c), experts.equal_shares(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
+    with differences.removed(kernels, real), quantized.as_on_cuda(c), liger.without_kernels(c), cut.without_kernels(c), fused_head.without_kernels(c), experts.equal_shares(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \
             else models.build(c)
         inputs = torch.zeros(c.batch * (2 if c.dpo else 1), c.sequence, dtype=torch.long)
@@ -188,6 +191,8 @@ def versions() -> dict:
     found = {name: module.__version__ for name, module in known.items() if module}
     if "liger_kernel" in sys.modules:
         found["liger-kernel"] = importlib.metadata.version("liger-kernel")
+    if "trl" in sys.modules:
+        found["trl"] = importlib.metadata.version("trl")
     if "cut_cross_entropy" in sys.modules:
         found["cut-cross-entropy"] = "fork of axolotl, commit 5f0c7a7"
     return found

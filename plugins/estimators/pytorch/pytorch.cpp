@@ -385,12 +385,14 @@ pytorch::Options options_of(const th_host* host) {
                       framework + ": it is replayed " +
                       (o.cut_loss ? "without sharding only"
                                   : "on one device, and as accelerate or DeepSpeed shards models"));
-  o.tiled_loss = loss == "fused" && framework == "transformers";
+  o.tiled_loss = loss == "fused" && (framework == "transformers" || framework == "deepspeed");
   if (loss == "fused" && !tune && !unsloth && !o.compiles_loss && !o.tiled_loss)
-    throw usage_error(
-        "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\" of " + framework +
-        ": its loss materialises logits and gradient. \"fused\" of transformers is the loss of TRL, and "
-        "\"liger\" that of Liger");
+    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\" of " +
+                      framework +
+                      ": its loss materialises logits and gradient. \"fused\" of transformers and deepspeed "
+                      "is the loss of TRL, "
+                      "and "
+                      "\"liger\" that of Liger");
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;

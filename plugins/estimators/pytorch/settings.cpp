@@ -216,22 +216,27 @@ void set_cut_loss(const model::Architecture& a, const RunSpec& r, const Options&
 void set_tiled_loss(const model::Architecture& a, const RunSpec& r, const Options& o,
                     frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (!o.tiled_loss) return;
-  if (r.parallel.zero)
-    reject("the fused head of TRL with sharded weights", "how it gathers the head was not compared");
-  if (a.family == "gpt2") reject("the fused head of TRL in the family 'gpt2'", "it was not compared");
-  if (o.prefers)
-    reject("the fused head of TRL with DPO", "the losses of TRL 0.13 to 1.14 are replayed",
-           "leave plan.cross_entropy out");
   if (o.release != frameworks::TransformersRelease::k5)
-    reject("the fused head of TRL in transformers " + o.release_name, "TRL 1.15 needs a newer transformers",
-           "leave plan.cross_entropy out");
+    reject("the fused head of TRL in transformers " + o.release_name,
+           "it was compared in transformers 5 only", "leave plan.cross_entropy out");
+  const bool fsdp2 = r.parallel.zero && o.by_accelerate && !o.flat_parameters;
+  if (fsdp2 && r.memory.weights_in != Tier::kDevice && adapts(r) && !a.tied)
+    reject("the fused head of TRL with adapters and offload under FSDP2",
+           "the head is gathered from shards in host memory, which was not compared",
+           "set plan.fsdp_version = 1, or leave parallel.zero out");
   s.tiled_loss = true;
   notes.push_back(
-      "Head and loss are those of SFTTrainer in TRL 1.15 and newer, in tiles of 4,096 tokens and 32,768 "
-      "words; "
-      "plan.cross_entropy = \"plain\" plans the logits of older ones with loss_type \"nll\". Not compared "
-      "with "
-      "PyTorch.");
+      "Head and loss are those of TRL 1.15 and newer (SFTTrainer, DPOTrainer), in tiles of 4,096 tokens and "
+      "32,768 words; plan.cross_entropy = \"plain\" plans the logits of TRL before 1.7." +
+      std::string(fsdp2 && adapts(r) && !a.tied
+                      ? " FSDP2 gathers the head outside of its unit, and keeps it until the backward pass."
+                      : ""));
+  if (a.has_experts())
+    notes.push_back(
+        "TRL adds the load-balancing loss of the experts (router_aux_loss_coef), which is not counted: 12 "
+        "bytes per token, layer, expert and chosen expert.");
+  if (r.parallel.zero && (s.nf4 || s.int8))
+    notes.push_back("The fused head of TRL over sharded quantized weights was not compared with PyTorch.");
 }
 
 /// A loop of one's own that keeps the model's output.
@@ -246,6 +251,7 @@ void set_kept_logits(const Options& o, frameworks::StepSettings& s) {
     reject("plan.keep_logits with this plan.cross_entropy", "no logits are materialised",
            "leave one of them out");
   s.kept_logits = o.kept_logits;
+  s.f32_outputs = o.name == "transformers";
 }
 
 /// Kernels of axolotl, when the types of the weights are known. It switches them on by itself, so a run that

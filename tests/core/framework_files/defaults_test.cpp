@@ -34,6 +34,69 @@ BOOST_AUTO_TEST_CASE(sft_config_of_trl_computes_in_bf16_and_checkpoints_1024_tok
                    "train.recompute") == "full");
 }
 
+BOOST_AUTO_TEST_CASE(files_of_trl_have_the_fused_head_of_its_newest_release) {
+  const auto loss = [](const std::string& more,
+                       const std::vector<runfile::Override>& options = kModelOf8Ranks) {
+    return value(
+        settings("sft.yaml", "per_device_train_batch_size: 1\nmax_length: 64\nbf16: true\n" + more, options),
+        "plan.cross_entropy");
+  };
+  BOOST_TEST(loss("") == "fused");
+  for (const char* same : {"loss_type: nll\n", "loss_type: dft\n", "loss_type: chunked_nll\n", "beta: 0.1\n",
+                           "loss_type: sigmoid\n", "label_smoothing_factor: 0\n", "use_peft: true\n"})
+    BOOST_TEST(loss(same) == "fused", same);
+  // What computes all logits there, is refused there, or has another trainer.
+  for (const char* other :
+       {"label_smoothing_factor: 0.1\n", "use_peft: true\nlora_target_modules: [q_proj, lm_head]\n",
+        "loss_type: simpo\n", "simpo_gamma: 0.5\n"})
+    BOOST_TEST(loss(other) == "plain", other);
+  auto release = kModelOf8Ranks;
+  release.push_back({"plan.framework_version", "4.57", ""});
+  BOOST_TEST(loss("", release) == "plain");
+  // An option wins.
+  auto older = kModelOf8Ranks;
+  older.push_back({"plan.cross_entropy", "plain", ""});
+  BOOST_TEST(loss("", older) == "");
+  // The kernels of Liger in the layers, and its own loss before TRL 0.20 and in the Trainer.
+  const auto s = settings(
+      "sft.yaml", "per_device_train_batch_size: 1\nmax_length: 64\nuse_liger_kernel: true\n", kModelOf8Ranks);
+  BOOST_TEST(value(s, "plan.cross_entropy") == "fused");
+  BOOST_TEST(value(s, "plan.liger_kernels") == "rope,rms_norm,swiglu");
+  const std::string trainer = "per_device_train_batch_size: 1\nbf16: true\n";
+  BOOST_TEST(value(settings("t.yaml", trainer, kModelOf8Ranks), "plan.cross_entropy") == "plain");
+  BOOST_TEST(value(settings("t.yaml", trainer + "use_liger_kernel: true\n", kModelOf8Ranks),
+                   "plan.cross_entropy") == "liger");
+  BOOST_TEST(value(settings("t.yaml", trainer + "max_seq_length: 64\nloss_type: nll\n", kModelOf8Ranks),
+                   "plan.cross_entropy") == "plain");
+  BOOST_TEST(value(settings("t.yaml", trainer + "loss_type: nll\n", kModelOf8Ranks), "plan.cross_entropy") ==
+             "fused");
+}
+
+BOOST_AUTO_TEST_CASE(the_type_of_products_is_that_of_the_file_where_nothing_is_mixed) {
+  const auto type = [](const std::string& name, const std::string& text) {
+    return value(settings(name, text, kModelOf8Ranks), "plan.quant_compute");
+  };
+  const std::string trl =
+      "per_device_train_batch_size: 1\nmax_length: 64\nuse_peft: true\nmodel_init_kwargs: "
+      "{quantization_config: "
+      "{load_in_4bit: true, bnb_4bit_compute_dtype: ";
+  BOOST_TEST(type("t.yaml", trl + "float16}}\nbf16: false\n") == "fp16");
+  BOOST_TEST(type("t.yaml", trl + "torch.bfloat16}}\nbf16: false\n") == "bf16");
+  BOOST_TEST(type("t.yaml", trl + "float32}}\nbf16: false\n") == "");
+  BOOST_TEST(type("t.yaml", trl + "bfloat16}}\nbf16: true\n") == "");
+  const std::string axolotl =
+      "base_model: a/b\nadapter: qlora\nload_in_4bit: true\nmicro_batch_size: 1\nsequence_len: 64\n";
+  BOOST_TEST(type("a.yaml",
+                  axolotl + "bf16: false\nbnb_config_kwargs: {bnb_4bit_compute_dtype: float16}\n") == "fp16");
+  BOOST_TEST(type("a.yaml", axolotl + "bf16: true\n") == "");
+  // Beside mixed precision in another type.
+  BOOST_TEST((fate("t.yaml", trl + "float32}}\nbf16: true\nmodel_name_or_path: gpt2\n",
+                   "model_init_kwargs.quantization_config.bnb_4bit_compute_dtype")
+                  .first == KeyUse::kNotModelled));
+  BOOST_TEST(error_of("t.yaml", trl + "float8}}\n").find("expected bfloat16, float16 or float32") !=
+             std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(the_trainer_of_transformers_5_trains_a_model_in_the_type_of_its_checkpoint) {
   const auto weights = [](const std::string& more) {
     const auto s = settings("t.yaml", "per_device_train_batch_size: 1\n" + more, kModelOf8Ranks);

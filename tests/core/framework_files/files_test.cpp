@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(training_arguments_and_deepspeed_describe_one_job) {
                                         {"plan.weights", "bf16"},
                                         {"plan.gradients", "bf16"},
                                         {"plan.master", "fp32"},
-                                        {"plan.cross_entropy", "plain"},
+                                        {"plan.cross_entropy", "fused"},
                                         {"plan.reduce_bucket", "0 @10"},
                                         {"plan.overlap_reduce", "true @7"},
                                         {"plan.prefetch_bucket", "-1 @11"},

@@ -121,6 +121,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.reentrant = c.value("reentrant", false);
   if (c.value("liger", false)) s.liger = {true, true, true, true};
   s.cut_loss = c.value("cut", false);
+  s.tiled_loss = c.value("fused", false);
   s.trainer_loss = c.value("factory", false);
   const std::string release = c.value("release", "");
   s.release = release == "4.45"   ? TransformersRelease::k445

@@ -271,8 +271,40 @@ BOOST_AUTO_TEST_CASE(the_fused_head_of_trl_keeps_no_logits) {
   BOOST_TEST(refusal(l).find("plan.keep_logits with this plan.cross_entropy") != std::string::npos);
   l.options.kept_logits = frameworks::KeptLogits::kNone;
   BOOST_TEST(refusal(l) == "");
+  // Sharded as accelerate does it, and in an older release.
+  l.options.name = "transformers", l.options.by_accelerate = true;
+  l.run.mode = RunMode::kLora, l.run.compute = DType::kBF16, l.run.memory.frozen = DType::kBF16;
+  l.options.product_type.reset();
   l.run.parallel.data = 2, l.run.parallel.zero = 3;
-  BOOST_TEST(refusal(l) != "");
+  BOOST_TEST(refusal(l) == "");
+  l.options.release = frameworks::TransformersRelease::k454;
+  BOOST_TEST(refusal(l).find("the fused head of TRL in transformers") != std::string::npos);
+}
+
+// accelerate converts what a model returns in mixed precision; a loop of PyTorch does not.
+BOOST_AUTO_TEST_CASE(logits_that_accelerate_returns_in_mixed_precision_are_f32) {
+  constexpr std::uint64_t kVocabulary = 49152, kTokens = 512;
+  const auto kept = [](const char* name, DType compute) {
+    Loop l = loop_of(kSmall);
+    l.run.mode = RunMode::kFull, l.run.seq_len = kTokens, l.run.micro_batch = 1;
+    l.run.compute = compute, l.run.weight = DType::kF32, l.run.master = DType::kNone;
+    l.options.name = name, l.options.kept_logits = frameworks::KeptLogits::kLoop;
+    l.options.product_type.reset();
+    l.options.products.capability = 90;
+    const model::Architecture a = architecture_of("smollm2-135m");
+    std::vector<std::string> notes;
+    const auto bytes = [&](frameworks::KeptLogits until) {
+      l.options.kept_logits = until;
+      frameworks::StepSettings s = pytorch::step_settings(a, l.run, l.options, notes);
+      s.optimizer = Optimizer::kSgd;
+      return frameworks::CalculatedStep(a, s).peak_bytes();
+    };
+    return bytes(frameworks::KeptLogits::kLoop) - bytes(frameworks::KeptLogits::kNone);
+  };
+  constexpr std::uint64_t kElements = kVocabulary * kTokens;
+  BOOST_TEST(kept("pytorch", DType::kBF16) == 2 * kElements);
+  BOOST_TEST(kept("transformers", DType::kBF16) == 4 * kElements);
+  BOOST_TEST(kept("transformers", DType::kF32) == 4 * kElements);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
