@@ -287,6 +287,21 @@ BOOST_AUTO_TEST_CASE(the_same_processes_give_the_same_bits) {
   BOOST_TEST((read_file(tmp / "a/model/model.safetensors") == read_file(tmp / "b/model/model.safetensors")));
 }
 
+BOOST_AUTO_TEST_CASE(processes_of_mpich_train_as_those_of_open_mpi,
+                     *boost::unit_test::precondition(has_mpich)) {
+  const TemporaryDirectory tmp;
+  const std::vector<std::string> sets = {"parallel.zero=1"};
+  const Outcome r = run_program(small_run(tmp / "mpich", 8, sets), under_mpich(3));
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_REQUIRE(run_program(small_run(tmp / "open", 8, sets), under_mpirun(3)).code == 0);
+  BOOST_TEST(steps_of(tmp / "mpich") == steps_of(tmp / "open"), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+// Runs that end before their first step: a program of their own for ctest (tests/tools/CMakeLists.txt).
+BOOST_AUTO_TEST_SUITE(rank_mistakes, *boost::unit_test::precondition(has_mpirun))
+
 struct Mistake {
   int processes;
   std::vector<std::string> sets;
@@ -357,16 +372,6 @@ BOOST_AUTO_TEST_CASE(a_mistake_under_mpich_is_one_message, *boost::unit_test::pr
     BOOST_TEST(has(r.err, says), r.err);
     BOOST_TEST(count(r.err, "trainhost: ") == 1u, r.err);
   }
-}
-
-BOOST_AUTO_TEST_CASE(processes_of_mpich_train_as_those_of_open_mpi,
-                     *boost::unit_test::precondition(has_mpich)) {
-  const TemporaryDirectory tmp;
-  const std::vector<std::string> sets = {"parallel.zero=1"};
-  const Outcome r = run_program(small_run(tmp / "mpich", 8, sets), under_mpich(3));
-  BOOST_TEST(r.code == 0, r.err);
-  BOOST_REQUIRE(run_program(small_run(tmp / "open", 8, sets), under_mpirun(3)).code == 0);
-  BOOST_TEST(steps_of(tmp / "mpich") == steps_of(tmp / "open"), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(all_mistakes_of_a_run_file_are_reported_by_the_first_process) {
