@@ -120,7 +120,7 @@ def mutation(c, row):
         return f'#include "{MUTANT_HEADER}"\n#line 1 "{file}"\n' + numbered(c.root, file, checks) + "\n"
 
     try:
-        programs = linked_again(c, folder, "-O1", source_of)
+        programs = linked_again(c, folder, "-Og", source_of)
     except NoBuild as e:
         return row.not_run(str(e))
     cases = reaching_cases(c, fast_cases(row, programs), checks)
@@ -134,7 +134,7 @@ def coverage(c, row):
         return source_checks.coverage(c, row)
     folder = os.path.join(c.work, "F29")
     try:
-        programs = linked_again(c, folder, "-O1 --coverage")
+        programs = linked_again(c, folder, "-Og --coverage")
     except NoBuild as e:
         return row.not_run(str(e))
     cases = fast_cases(row, programs)
