@@ -58,6 +58,8 @@ struct Warp {
   Collective perform[kWarp] = {};
   unsigned mask[kWarp] = {};
   void* mine[kWarp] = {};
+  bool alike = true;  // all lanes in `here` wait for the operation and with the mask of the first of them
+  unsigned first = 0;
 };
 
 class Executor {
@@ -114,11 +116,18 @@ class Executor {
     }
     waits_[now_] = Waits::kLanes;
     w.perform[lane] = perform, w.mask[lane] = mask, w.mine[lane] = mine;
+    if (w.here == 0)
+      w.alike = true, w.first = lane;
+    else
+      w.alike &= (mask == w.mask[w.first]) & (perform == w.perform[w.first]);
     w.here |= 1u << lane;
     if ((w.here & mask) != mask) return suspend();  // the last lane performs it
-    bool agree = true;
-    for (unsigned i = 0; i < kWarp; ++i)
-      agree &= (!(mask >> i & 1)) | ((w.mask[i] == mask) & (w.perform[i] == perform));
+    bool agree = w.alike;
+    if (!agree) {
+      agree = true;
+      for (unsigned i = 0; i < kWarp; ++i)
+        agree &= (!(mask >> i & 1)) | ((w.mask[i] == mask) & (w.perform[i] == perform));
+    }
     if (!agree) return suspend();  // the lanes disagree: reported as a deadlock by run()
     perform(w.mine, mask);
     w.here &= ~mask;
