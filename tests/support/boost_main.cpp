@@ -20,15 +20,6 @@ void report(const boost::test_tools::assertion_result& result, const char* asser
                    const_string(file, std::strlen(file)), line, level, CHECK_BUILT_ASSERTION, 0);
 }
 
-void report(const boost::test_tools::assertion_result& result, const char* assertion,
-            const boost::unit_test::lazy_ostream& message, const char* file, std::size_t line,
-            boost::test_tools::tt_detail::tool_level level, boost::test_tools::tt_detail::check_type type) {
-  using namespace boost::test_tools::tt_detail;
-  report_assertion(
-      result, assertion_text(BOOST_TEST_LAZY_MSG(const_string(assertion, std::strlen(assertion))), message),
-      const_string(file, std::strlen(file)), line, level, type, 0);
-}
-
 namespace {
 /// Some machines set a core type for OpenBLAS for all programs. The program under test reports one that is
 /// too old for the CPU, which no expected text contains. With forced kernels the core type belongs to them.
