@@ -6,16 +6,16 @@
 #include <memory>
 #include <utility>
 
-#include "core/frameworks/decoder.hpp"
-#include "core/frameworks/decoder_litgpt.hpp"
-#include "core/frameworks/decoder_megatron.hpp"
-#include "core/frameworks/decoder_torchtitan.hpp"
-#include "core/frameworks/decoder_torchtune.hpp"
-#include "core/frameworks/evaluate.hpp"
-#include "core/frameworks/megatron_passes.hpp"
-#include "core/frameworks/operators.hpp"
+#include "core/frameworks/autograd/operators.hpp"
+#include "core/frameworks/megatron/decoder_megatron.hpp"
+#include "core/frameworks/megatron/megatron_passes.hpp"
+#include "core/frameworks/models/decoder.hpp"
+#include "core/frameworks/models/decoder_litgpt.hpp"
+#include "core/frameworks/models/decoder_torchtitan.hpp"
+#include "core/frameworks/models/decoder_torchtune.hpp"
 #include "core/frameworks/optimizer_step.hpp"
-#include "core/frameworks/zero.hpp"
+#include "core/frameworks/sharding/zero.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 
 namespace trainhost::frameworks {
 namespace {

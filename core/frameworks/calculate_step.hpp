@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/frameworks/sharding/zero_script.hpp"
 #include "core/frameworks/training_step.hpp"
-#include "core/frameworks/zero_script.hpp"
 
 namespace trainhost::frameworks {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/frameworks/training_step.hpp"
+#include "core/frameworks/step_settings.hpp"
 
 namespace trainhost::frameworks {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/frameworks/fsdp.hpp"
-#include "core/frameworks/zero3.hpp"
+#include "core/frameworks/sharding/fsdp.hpp"
+#include "core/frameworks/sharding/zero3.hpp"
 
 namespace trainhost::frameworks {
 

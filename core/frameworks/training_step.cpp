@@ -13,10 +13,10 @@
 
 #include "core/base/checked.hpp"
 #include "core/frameworks/calculate_step.hpp"
-#include "core/frameworks/evaluate.hpp"
-#include "core/frameworks/repeat_layers.hpp"
-#include "core/frameworks/unsloth.hpp"
-#include "core/frameworks/zero_script.hpp"
+#include "core/frameworks/kernels/unsloth.hpp"
+#include "core/frameworks/sharding/zero_script.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
+#include "core/frameworks/trace/repeat_layers.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -155,7 +155,8 @@ bool has_builder(std::string_view family, ModelSource modules) {
     return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
   if (modules == ModelSource::kMegatron)
     return std::ranges::find(kMegatronFamilies, family) != std::end(kMegatronFamilies);
-  if (modules == ModelSource::kTorchtitan) return std::ranges::find(kTorchtitanFamilies, family) != std::end(kTorchtitanFamilies);
+  if (modules == ModelSource::kTorchtitan)
+    return std::ranges::find(kTorchtitanFamilies, family) != std::end(kTorchtitanFamilies);
   if (modules == ModelSource::kTorchtune)
     return std::ranges::find(kTorchtuneFamilies, family) != std::end(kTorchtuneFamilies);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);

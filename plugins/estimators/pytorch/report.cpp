@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "core/parallel/rank_memory.hpp"
 
 namespace trainhost::pytorch {

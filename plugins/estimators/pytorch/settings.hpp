@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/frameworks/caching_allocator.hpp"
+#include "core/frameworks/allocator/caching_allocator.hpp"
 #include "core/frameworks/training_step.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/run_spec.hpp"

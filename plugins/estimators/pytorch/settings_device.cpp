@@ -1,5 +1,5 @@
 // What the device decides: workspaces of its products, and the kernels of attention that it has. The kernels
-// themselves: core/frameworks/attention.cpp.
+// themselves: core/frameworks/autograd/attention.cpp.
 #include <algorithm>
 
 #include "core/base/text.hpp"

@@ -1,7 +1,7 @@
-// Megatron-LM: which runs core/frameworks/decoder_megatron.hpp describes, and their settings. Bf16 or fp16
-// weights with f32 main weights; tensor, sequence, context, expert and pipeline parallelism. Everything else
-// is refused with one sentence. Products in 8 or 4 bits: settings_megatron_products.cpp. Next:
-// decoder_megatron.hpp.
+// Megatron-LM: which runs core/frameworks/megatron/decoder_megatron.hpp describes, and their settings. Bf16
+// or fp16 weights with f32 main weights; tensor, sequence, context, expert and pipeline parallelism.
+// Everything else is refused with one sentence. Products in 8 or 4 bits: settings_megatron_products.cpp.
+// Next: decoder_megatron.hpp.
 #include <algorithm>
 #include <string>
 #include <tuple>

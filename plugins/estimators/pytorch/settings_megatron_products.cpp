@@ -1,7 +1,7 @@
 // Megatron-LM with products in 8 or 4 bits (Transformer Engine): the recipe, the device on which it runs,
 // layers that stay in bf16, and sizes that the kernels need. Contradictory keys are errors of the run file
 // (core/runfile/product_settings.cpp); here is what depends on the model. Sizes:
-// core/frameworks/quantized.hpp.
+// core/frameworks/megatron/quantized.hpp.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,9 +1,9 @@
-// Unsloth: adapters with its functions (core/frameworks/unsloth.hpp) on one device or with DDP. Layers that
-// it compiles, those of other families and of full training, are refused. What is described:
+// Unsloth: adapters with its functions (core/frameworks/kernels/unsloth.hpp) on one device or with DDP.
+// Layers that it compiles, those of other families and of full training, are refused. What is described:
 // docs/pytorch-memory.md ("Unsloth").
 #include <algorithm>
 
-#include "core/frameworks/unsloth.hpp"
+#include "core/frameworks/kernels/unsloth.hpp"
 #include "plugins/estimators/pytorch/compared_families.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 

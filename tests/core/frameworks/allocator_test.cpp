@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/frameworks/caching_allocator.hpp"
-#include "core/frameworks/free_blocks.hpp"
+#include "core/frameworks/allocator/caching_allocator.hpp"
+#include "core/frameworks/allocator/free_blocks.hpp"
 
 using namespace trainhost;
 using namespace trainhost::frameworks;

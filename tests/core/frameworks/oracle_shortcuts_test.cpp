@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "tests/core/frameworks/oracle_cases.hpp"
 #include "tests/core/frameworks/same_steps.hpp"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "tests/core/frameworks/oracle_cases.hpp"
 
 using namespace trainhost;

@@ -5,10 +5,10 @@
 #include <boost/test/unit_test.hpp>
 #include <string>
 
-#include "core/frameworks/caching_allocator.hpp"
-#include "core/frameworks/evaluate.hpp"
-#include "core/frameworks/megatron_passes.hpp"
-#include "core/frameworks/tape.hpp"
+#include "core/frameworks/allocator/caching_allocator.hpp"
+#include "core/frameworks/autograd/tape.hpp"
+#include "core/frameworks/megatron/megatron_passes.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "core/frameworks/training_step.hpp"
 #include "tests/core/frameworks/same_steps.hpp"
 

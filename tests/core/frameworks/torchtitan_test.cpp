@@ -3,7 +3,7 @@
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "core/frameworks/training_step.hpp"
 
 using namespace trainhost;

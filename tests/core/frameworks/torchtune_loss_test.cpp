@@ -1,7 +1,7 @@
 // The losses of torchtune for fewer tokens than they have chunks.
 #include <boost/test/unit_test.hpp>
 
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "core/frameworks/training_step.hpp"
 
 using namespace trainhost;

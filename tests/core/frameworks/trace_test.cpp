@@ -1,9 +1,9 @@
 // Traces and their evaluation: names, peak, phases. Written as a framework of one's own would write one.
 #include <boost/test/unit_test.hpp>
 
-#include "core/frameworks/evaluate.hpp"
-#include "core/frameworks/host_memory.hpp"
-#include "core/frameworks/shape.hpp"
+#include "core/frameworks/autograd/shape.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
+#include "core/frameworks/trace/host_memory.hpp"
 
 using namespace trainhost;
 using namespace trainhost::frameworks;

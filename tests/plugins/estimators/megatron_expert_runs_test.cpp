@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "core/base/error.hpp"
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 #include "tests/core/parallel/measured_runs.hpp"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/frameworks/evaluate.hpp"
-#include "core/frameworks/quantized.hpp"
+#include "core/frameworks/megatron/quantized.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 #include "tests/core/parallel/measured_runs.hpp"
 

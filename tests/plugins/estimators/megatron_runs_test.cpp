@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "core/base/error.hpp"
-#include "core/frameworks/caching_allocator.hpp"
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/allocator/caching_allocator.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 #include "tests/core/parallel/measured_runs.hpp"
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "core/model/presets.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 

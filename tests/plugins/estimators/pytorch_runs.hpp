@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/trace/evaluate.hpp"
 #include "core/plugin/registry.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 #include "tests/core/frameworks/oracle_cases.hpp"
