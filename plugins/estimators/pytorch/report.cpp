@@ -1,19 +1,16 @@
-// From settings to a report: replays the step (core/frameworks/training_step.hpp), then the caching allocator
-// on the device of the run, and lists tensors by purpose, gaps, context and upper bounds. Replays are cached,
-// because searches ask for one step under many budgets. Which settings: settings.cpp. Causes of the upper
-// bounds: docs/memory-model.md ("Upper bounds").
+// From the replay of a step (replay.hpp) to a report: what the caching allocator reserves on the device of
+// the run, tensors by purpose, gaps, context, upper bounds and notes. Which settings: settings.cpp. Causes of
+// the upper bounds: docs/memory-model.md ("Upper bounds").
 #include "plugins/estimators/pytorch/report.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <cassert>
-#include <memory>
-#include <mutex>
 #include <utility>
 
 #include "core/base/text.hpp"
 #include "core/frameworks/trace/evaluate.hpp"
 #include "core/parallel/rank_memory.hpp"
+#include "plugins/estimators/pytorch/largest_replay.hpp"
+#include "plugins/estimators/pytorch/replay.hpp"
 
 namespace trainhost::pytorch {
 namespace {
@@ -87,165 +84,6 @@ std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Pe
             (next - i > 1 ? std::to_string(next - i) + " x " : "") + format_bytes(s.bytes);
   }
   return text + ".";
-}
-
-/// What does not depend on the budget. Each part is calculated when it is first asked for: of a variation
-/// that does not fit, the caller needs the bytes of the peak only.
-class Replay {
- public:
-  /// limit: where the step allocates more bytes, only that is known about it.
-  Replay(const model::Architecture& a, const frameworks::StepSettings& s,
-         const frameworks::AllocatorConfig& c, std::uint64_t limit)
-      : architecture(a),
-        settings(s),
-        allocator(c),
-        step_(std::make_unique<frameworks::CalculatedStep>(a, s, limit)),
-        host_(step_->host().buffers()),
-        complete_(step_->complete()),
-        peak_bytes(step_->peak_bytes()) {}
-
-  model::Architecture architecture;
-  frameworks::StepSettings settings;
-  frameworks::AllocatorConfig allocator;
-
- private:
-  mutable std::unique_ptr<frameworks::CalculatedStep> step_;
-  std::vector<frameworks::HostBuffers> host_;
-  bool complete_;
-
- public:
-  const std::uint64_t peak_bytes;  // at least, if the step is not complete
-  bool answers(std::uint64_t limit) const { return complete_ || peak_bytes > limit; }
-  /// Keeps the results alone, unless trace() was asked for. The step is calculated again where more is.
-  void forget_step() const {
-    const std::lock_guard guard(step_lock_);
-    if (!shows_trace_) step_.reset();
-  }
-  const frameworks::Trace& trace() const {
-    const std::lock_guard guard(step_lock_);
-    shows_trace_ = true;
-    return step().trace();
-  }
-  const std::vector<frameworks::HostBuffers>& host() const { return host_; }
-  const frameworks::Peak& peak() const {
-    std::call_once(peak_once_, [this] {
-      const std::lock_guard guard(step_lock_);
-      peak_ = step().peak();
-    });
-    return peak_;
-  }
-  /// By an allocator without a limit.
-  std::uint64_t reserved() const {
-    std::call_once(reserved_once_, [this] {
-      reserved_ = replayed(allocator, 0).reserved;
-      knows_reserved_ = true;
-    });
-    return reserved_;
-  }
-  bool knows_reserved() const { return knows_reserved_; }
-  /// By another allocator; capacity: bytes of the device, 0: without a limit.
-  frameworks::AllocatorResult replayed(const frameworks::AllocatorConfig& config,
-                                       std::uint64_t capacity) const {
-    const std::lock_guard guard(step_lock_);
-    return step().replay(config, capacity);
-  }
-  /// On a device with `capacity` bytes for it. Planners ask again for the same device.
-  frameworks::AllocatorResult limited(std::uint64_t capacity) const {
-    const std::lock_guard guard(limited_lock_);
-    const auto found = std::ranges::find(limited_, capacity, &Limited::first);
-    if (found != limited_.end()) return found->second;
-    limited_.emplace_back(capacity, replayed(allocator, capacity));
-    const frameworks::AllocatorResult& made = limited_.back().second;
-    // An allocator that never reaches its limit is like one without. What max_split_size releases at the
-    // limit is not counted as a retry.
-    const bool as_unlimited = !made.out_of_memory && !made.retries &&
-                              allocator.garbage_collection_threshold == 0 &&
-                              allocator.max_split_size == UINT64_MAX;
-    if (as_unlimited)
-      std::call_once(reserved_once_, [&] {
-        reserved_ = made.reserved;
-        knows_reserved_ = true;
-      });
-    return made;
-  }
-
- private:
-  frameworks::CalculatedStep& step() const {
-    assert(complete_);
-    if (!step_) step_ = std::make_unique<frameworks::CalculatedStep>(architecture, settings);
-    return *step_;
-  }
-  using Limited = std::pair<std::uint64_t, frameworks::AllocatorResult>;  // capacity, result
-  mutable std::once_flag peak_once_, reserved_once_;
-  mutable std::mutex limited_lock_, step_lock_;
-  mutable bool shows_trace_ = false;
-  mutable std::vector<Limited> limited_;
-  mutable frameworks::Peak peak_;
-  mutable std::uint64_t reserved_ = 0;
-  mutable std::atomic<bool> knows_reserved_ = false;
-};
-
-using ReplayPointer = std::shared_ptr<const Replay>;
-
-/// Results of the first run, then of others, the last one used first.
-class KeptReplays {
- public:
-  ReplayPointer find(const model::Architecture& a, const frameworks::StepSettings& s,
-                     const frameworks::AllocatorConfig& c) {
-    const auto found = std::ranges::find_if(replays_, [&](const ReplayPointer& r) {
-      return r->settings == s && r->allocator == c && r->architecture == a;
-    });
-    if (found == replays_.end()) return nullptr;
-    const ReplayPointer r = *found;
-    if (found != replays_.begin()) move_to_front(found);
-    return r;
-  }
-  void erase(const ReplayPointer& r) { std::erase(replays_, r); }
-  void add(const ReplayPointer& r) {
-    if (replays_.size() == kMost) replays_.pop_back();
-    replays_.push_back(r);
-    if (replays_.size() > 1) move_to_front(replays_.end() - 1);
-  }
-
- private:
-  // A result has some hundred bytes. A run with pipeline stages has three replays, and one for each of four
-  // ranks.
-  static constexpr std::size_t kMost = 48, kSteps = 3;
-  /// A step has some MiB, and memory that is used again is faster than new pages.
-  void move_to_front(std::vector<ReplayPointer>::iterator r) {
-    std::rotate(replays_.begin() + 1, r, r + 1);
-    if (replays_.size() > kSteps) replays_[kSteps]->forget_step();
-  }
-  std::vector<ReplayPointer> replays_;
-};
-
-/// Advice about other devices asks for the same run again. limit: as of Replay().
-ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
-                     const frameworks::AllocatorConfig& c, std::uint64_t limit) {
-  static std::mutex lock;
-  static KeptReplays kept;
-  {
-    const std::lock_guard guard(lock);
-    const ReplayPointer found = kept.find(a, s, c);
-    if (found && found->answers(limit)) return found;
-    // The same run on a larger device: it is calculated to its end, for still larger ones.
-    if (found) {
-      kept.erase(found);
-      limit = UINT64_MAX;
-    }
-  }
-  // Without the lock: other threads may replay other steps at the same time. Two that make the same one keep
-  // both.
-  const auto made = std::make_shared<const Replay>(a, s, c, limit);
-  const std::lock_guard guard(lock);
-  kept.add(made);
-  return made;
-}
-
-/// Bytes above which the allocated bytes of a run need not be known, because only the verdict is asked for.
-std::uint64_t limit_of(const Options& options, const RunSpec& run) {
-  const bool peak_suffices = options.only_if_it_fits && options.verdict_only;
-  return peak_suffices && run.device_budget ? run.device_budget : UINT64_MAX;
 }
 
 /// What the caching allocator reserves on a device with the run's budget. A run that reserves more than the
@@ -459,72 +297,6 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 
-/// True if only the verdict is needed and the allocated bytes already exceed the budget of the device.
-bool is_beyond_budget(const Replay& r, const Options& options, const RunSpec& run) {
-  return options.only_if_it_fits && run.device_budget && r.peak_bytes > run.device_budget;
-}
-
-/// The rank of Megatron-LM's distributed optimizer that reserves most: each updates other parts of the
-/// weights, so the gaps between them differ. Four ranks of more than four are tried.
-ReplayPointer largest_rank(ReplayPointer largest, const Options& options, const RunSpec& run) {
-  if (is_beyond_budget(*largest, options, run)) return largest;
-  constexpr std::uint32_t kTried = 4;
-  frameworks::StepSettings s = largest->settings;
-  const std::uint32_t ranks = std::max(s.megatron.optimizer_ranks, s.megatron.expert_optimizer_ranks),
-                      tried = std::min(ranks, kTried);
-  for (std::uint32_t i = 1; i < tried; ++i) {
-    s.megatron.optimizer_rank = static_cast<std::uint32_t>(std::uint64_t{i} * ranks / tried);
-    const ReplayPointer r = replay(largest->architecture, s, options.allocator, limit_of(options, run));
-    if (is_beyond_budget(*r, options, run)) return r;
-    if (r->reserved() > largest->reserved()) largest = r;
-  }
-  return largest;
-}
-
-/// The pipeline stage that reserves most. Between the first two and the last, every stage has fewer
-/// micro-batches in flight than the second, and not more layers.
-ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
-                            const RunSpec& run, std::vector<std::string>& notes) {
-  const std::uint32_t stages = s.stage.ranks();
-  const std::uint64_t limit = limit_of(options, run);
-  ReplayPointer largest = replay(a, s, options.allocator, limit), allocates_most = largest;
-  if (stages == 1) return largest;
-  if (is_beyond_budget(*largest, options, run)) return largest;
-  std::vector<ReplayPointer> others;
-  for (std::uint32_t index : {1u, stages - 1}) {
-    s.stage.index = index;
-    others.push_back(replay(a, s, options.allocator, limit));
-    // Before any allocator is replayed.
-    if (is_beyond_budget(*others.back(), options, run)) return others.back();
-  }
-  for (const ReplayPointer& r : others) {
-    if (r->reserved() > largest->reserved()) largest = r;
-    if (r->peak_bytes > allocates_most->peak_bytes) allocates_most = r;
-  }
-  if (allocates_most != largest)
-    notes.push_back("Stage " + std::to_string(allocates_most->settings.stage.index + 1) +
-                    " allocates more, " + format_bytes(allocates_most->peak_bytes) + ", and reserves less.");
-  const auto& stage = largest->settings.stage;
-  std::uint32_t begin = 0, end = 0;
-  for (std::uint32_t n = 0; n < stage.per_rank; ++n) {
-    const auto [first, last] = frameworks::layers_of_stage(a.layer_count(), stage.of_rank(n));
-    if (stage.per_rank == 1) begin = first;
-    end += last - (stage.per_rank == 1 ? 0 : first);
-  }
-  const std::uint32_t virtual_stages = std::max(largest->settings.megatron.virtual_stages, stage.per_rank);
-  notes.push_back(
-      "Stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stages) +
-      " needs the most. It has " +
-      (virtual_stages > 1
-           ? std::to_string(end - begin) + " layers in " + std::to_string(virtual_stages) + " virtual stages"
-           : "the layers " + std::to_string(begin) + " to " + std::to_string(end - 1)) +
-      (stage.first()                              ? " and the embedding"
-       : stage.of_rank(stage.per_rank - 1).last() ? ", the last norm and the head"
-                                                  : "") +
-      "; tensors are named with layers counted within the stage.");
-  return largest;
-}
-
 }  // namespace
 
 MemoryReport report(const model::Architecture& given, const RunSpec& run, const Options& options) {
@@ -540,7 +312,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   if (options.name == "unsloth") use_copy_of_unsloth(a, notes);
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);
-  const ReplayPointer r = largest_rank(largest_stage(a, settings, options, run, notes), options, run);
+  const ReplayPointer r = largest_replay(a, settings, options, run, notes);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
   if (options.only_if_it_fits && run.device_budget && reserved + options.runtime > run.device_budget) {
     // The verdict is all that the host needs: that the sum exceeds the budget.
