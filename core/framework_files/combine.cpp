@@ -197,7 +197,7 @@ class Finish {
         more += (more.empty() ? "" : " ") + setting;
     };
     add(!job_.find("data.seq_len"), "--set data.seq_len=2048");
-    add(!job_.find("train.micro_batch") && !job_.find(kGlobalBatch), "--set train.micro_batch=1");
+    add(!job_.find("train.micro_batch") && !divides_global_batch(), "--set train.micro_batch=1");
     add((shards() || number("parallel.expert", 1) > 1) && !knows_devices(), "--set parallel.data=8");
     if (!more.empty()) option += "; also needed: " + more;
     throw usage_error(what, option, where);
@@ -302,9 +302,14 @@ class Finish {
   }
 
   /// DeepSpeed divides the global batch where the micro-batch is left open; any other file must give it.
+  bool divides_global_batch() const {
+    const Given* global = job_.find(kGlobalBatch);
+    return global && global->key == "train_batch_size";
+  }
+
   void micro_batch(const Given* global) {
     const std::uint64_t ranks = number("parallel.data", 0) * number("train.grad_accum", 1);
-    if (!global || ranks == 0 || count_of(*global) % ranks) {
+    if (!divides_global_batch() || ranks == 0 || count_of(*global) % ranks) {
       ask_left_open("train.micro_batch", "1");
       ask("no file gives the number of sequences per micro-batch",
           "add it, for example --set train.micro_batch=1");

@@ -280,7 +280,6 @@ void read_torchtune(const Entries& entries, Job& job) {
   // On one device nothing is sharded, so these are no settings yet.
   job.set_default(kZeroOfMany, "3", "FSDP2 of torchtune");
   job.set_default("train.precision", "fp32", "default of torchtune");
-  job.set_default("train.micro_batch", "1", "default of torchtune");
   // Frozen weights under [lora] have the type of the computation.
   if (job.find("lora.rank"))
     for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);

@@ -35,6 +35,19 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
   auto ranks = gpt2;
   ranks.push_back({"parallel.data", "4"});
   BOOST_TEST(by_key(read_text("d.json", deepspeed, ranks)).at("train.micro_batch") == "4 @1");
+  // Megatron-LM stops without a micro-batch, and so do the recipes of torchtune.
+  const std::string micro = "no file gives the number of sequences per micro-batch",
+                    sizes =
+                        "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100 "
+                        "--seq-length 64 --max-position-embeddings 64 --global-batch-size 8 ",
+                    recipe =
+                        "model:\n  _component_: torchtune.models.llama3.llama3_8b\ntokenizer:\n"
+                        "  max_seq_len: 64\noptimizer:\n  _component_: torch.optim.AdamW\n";
+  const std::vector<runfile::Override> two = {{"parallel.data", "2"}};
+  BOOST_TEST(error_of("m.args", sizes, two).find(micro) != std::string::npos);
+  BOOST_TEST(error_of("m.args", sizes + "--micro-batch-size 1\n", two) == "");
+  BOOST_TEST(error_of("t.yaml", recipe).find(micro) != std::string::npos);
+  BOOST_TEST(error_of("t.yaml", recipe + "batch_size: 1\n") == "");
   // A misspelt key may be the reason.
   const std::string misspelt = error_of("t.yaml", batch + model + "max_lengthh: 512\n");
   BOOST_TEST(

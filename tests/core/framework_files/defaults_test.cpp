@@ -478,7 +478,8 @@ BOOST_AUTO_TEST_CASE(fsdp_offload_moves_gradients_to_the_host_too) {
 BOOST_AUTO_TEST_CASE(a_recipe_of_torchtune_has_the_devices_of_its_command) {
   const std::string job =
       "# Run it:\n#   tune run --nproc_per_node 8 lora_finetune_distributed --config X\n"
-      "model:\n  _component_: torchtune.models.llama3.llama3_8b\ntokenizer:\n  max_seq_len: 2048\n";
+      "model:\n  _component_: torchtune.models.llama3.llama3_8b\ntokenizer:\n  max_seq_len: 2048\n"
+      "batch_size: 1\n";
   auto s = settings("t.yaml", job);
   BOOST_TEST(s.at("parallel.data") == "8 @2");
   BOOST_TEST(value(s, "parallel.zero") == "3");

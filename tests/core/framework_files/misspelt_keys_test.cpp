@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(torchtune) {
                 "model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n  lora_rnak: 64\n"
                 "optimizer:\n  _component_: torch.optim.AdamW\n  fusde: true\n"
                 "loss:\n  _componnt_: torch.nn.CrossEntropyLoss\n  num_output_chunks: 8\n"
-                "compile:\n  modle: true\n"),
+                "compile:\n  modle: true\nbatch_size: 1\n"),
         {"model.lora_rnak: did you mean model.lora_rank?", "optimizer.fusde: did you mean optimizer.fused?",
          "loss._componnt_: did you mean loss._component_?", "compile.modle: did you mean compile.model?"});
 }

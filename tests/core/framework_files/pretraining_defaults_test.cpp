@@ -45,14 +45,14 @@ BOOST_AUTO_TEST_CASE(torchtitan_recomputes_every_second_layer_by_default) {
 BOOST_AUTO_TEST_CASE(torchtune_asks_for_the_devices_of_distributed_recipes) {
   const std::string recipe =
       "model:\n  _component_: torchtune.models.llama3.llama3_8b\ntokenizer:\n  max_seq_len: 512\n"
-      "optimizer:\n  _component_: torch.optim.AdamW\n";
+      "batch_size: 1\noptimizer:\n  _component_: torch.optim.AdamW\n";
   for (const char* key : {"fsdp_cpu_offload: True", "custom_sharded_layers: ['tok_embeddings', 'output']",
                           "fsdp_reshard_after_forward: False", "tensor_parallel_dim: 2"}) {
     const std::string text = recipe + key + "\n";
     BOOST_TEST_CONTEXT(key) {
       const std::string error = testing::error_of("t.yaml", text);
       BOOST_TEST(error.find("no file says how many devices there are") != std::string::npos);
-      BOOST_TEST(error.starts_with("t.yaml:7:"));
+      BOOST_TEST(error.starts_with("t.yaml:8:"));
       BOOST_TEST(error.find("--set parallel.data=8") != std::string::npos);
       BOOST_TEST(value(settings("t.yaml", text, {{"parallel.data", "4"}}), "parallel.zero") != "");
       BOOST_TEST(value(settings("t.yaml", "# tune run --nproc_per_node 4 full\n" + text), "parallel.zero") !=
