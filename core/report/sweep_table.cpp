@@ -16,11 +16,16 @@ namespace {
 
 /// "!" marks values over the budget, "?" those that need memory whose limit is not known; the lines below the
 /// table explain them. Colour would be lost in a file.
-std::string total_cell(const planning::SweepResult& v, const planning::SweepPoint& p) {
+std::string judged_cell(const planning::SweepResult& v, const planning::SweepPoint& p) {
   if (!p.error.empty()) return "-";
-  return format_bytes(p.total) + (v.budget_known && !p.fits                     ? " !"
-                                  : p.verdict == planning::Verdict::kFitsDevice ? " ?"
-                                                                                : "");
+  return format_bytes(p.compute) + (v.budget_known && !p.fits                     ? " !"
+                                    : p.verdict == planning::Verdict::kFitsDevice ? " ?"
+                                                                                  : "");
+}
+
+/// Whether a run needs memory beside that of the tier that computes, to which the budget does not apply.
+bool needs_other_tiers(const planning::SweepCurve& c) {
+  return std::any_of(c.points.begin(), c.points.end(), [](const auto& p) { return p.compute != p.total; });
 }
 
 /// One estimator: a column per component. Components are collected over all points, since a component may be
@@ -30,16 +35,17 @@ std::string components_table(const planning::SweepResult& v, const planning::Swe
   std::vector<Component> parts;
   std::uint64_t most = 1;  // not 0: the bars divide by it, and all points may be invalid
   for (const planning::SweepPoint& p : c.points) {
-    most = std::max(most, p.total);
+    most = std::max(most, p.compute);
     for (const auto& part : p.components)
       if (std::find(parts.begin(), parts.end(), part.first) == parts.end()) parts.push_back(part.first);
   }
   std::sort(parts.begin(), parts.end());
-  const bool differs = how_differs(v);
-  Table table("r" + std::string(parts.size() + 1, 'r') + (differs ? "ll" : "l"));
+  const bool differs = how_differs(v), tiers = needs_other_tiers(c);
+  Table table("r" + std::string(parts.size() + (tiers ? 2 : 1), 'r') + (differs ? "ll" : "l"));
   std::vector<std::string> head = {v.key};
   for (Component part : parts) head.emplace_back(display_name(part));
-  head.push_back("total");
+  if (tiers) head.push_back("all tiers");
+  head.push_back(tiers ? "on device" : "total");
   if (differs) head.push_back("settings");
   head.push_back("");
   table.row(head);
@@ -51,24 +57,26 @@ std::string components_table(const planning::SweepResult& v, const planning::Swe
                                       [&](const auto& x) { return x.first == part; });
       cells.push_back(found == p.components.end() ? "-" : format_bytes(found->second));
     }
-    cells.push_back(total_cell(v, p));
+    if (tiers) cells.push_back(p.error.empty() ? format_bytes(p.total) : "-");
+    cells.push_back(judged_cell(v, p));
     if (differs) cells.push_back(p.how);
-    cells.push_back(p.error.empty() ? bar(double(p.total) / double(most), kBarWidth) : escaped(p.error, 120));
+    cells.push_back(p.error.empty() ? bar(double(p.compute) / double(most), kBarWidth)
+                                    : escaped(p.error, 120));
     table.row(std::move(cells));
   }
   const bool errors = std::any_of(c.points.begin(), c.points.end(),
                                   [](const planning::SweepPoint& p) { return !p.error.empty(); });
-  // Columns by index: 0 the key, 1 to parts.size() the components, then the total, perhaps the settings, and
-  // last the bar or the error text. Error texts are never dropped.
+  // Columns by index: 0 the key, 1 to parts.size() the components, then one or two totals, perhaps the
+  // settings, and last the bar or the error text. Error texts are never dropped.
   std::vector<std::size_t> drop;
   if (!errors) drop.push_back(head.size() - 1);  // the bar
   for (std::size_t i = parts.size(); i-- > 0;)
-    drop.push_back(i + 1);  // then components; the total is never dropped
+    drop.push_back(i + 1);  // then components; totals are never dropped
   return table.str({.width = line_width(t), .drop = drop, .see = "--csv"});
 }
 
-/// Several estimators: a column of totals per estimator. All curves have the same values in the same order,
-/// so row i is point i of each.
+/// Several estimators: a column per estimator, with the memory of the tier that computes. All curves have the
+/// same values in the same order, so row i is point i of each.
 std::string totals_table(const planning::SweepResult& v, const Terminal& t) {
   Table table("r" + std::string(v.curves.size(), 'r') + "l");
   std::vector<std::string> head = {v.key};
@@ -81,7 +89,7 @@ std::string totals_table(const planning::SweepResult& v, const Terminal& t) {
     std::string error;
     for (const planning::SweepCurve& c : v.curves) {
       assert(c.points.size() == v.curves.front().points.size());
-      cells.push_back(total_cell(v, c.points[i]));
+      cells.push_back(judged_cell(v, c.points[i]));
       if (error.empty()) error = c.points[i].error;
     }
     cells.push_back(escaped(error, 120));
@@ -114,6 +122,8 @@ std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
           : "first point: ",
       v.run_line));
   if (!v.curves.empty()) out += one ? components_table(v, v.curves.front(), t) : totals_table(v, t);
+  if (!one && std::any_of(v.curves.begin(), v.curves.end(), needs_other_tiers))
+    out += line("  memory on the device; --csv has that of all tiers");
   for (const std::string& r : v.remarks) out += line("  note: " + r);
   const auto exceeds_budget = [](const planning::SweepCurve& c) {
     return std::any_of(c.points.begin(), c.points.end(),

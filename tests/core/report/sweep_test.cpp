@@ -65,4 +65,18 @@ BOOST_AUTO_TEST_CASE(the_table_marks_points_that_do_not_fit_and_lists_crossovers
   BOOST_TEST(text.find("from data.seq_len = 853") != std::string::npos, text);
 }
 
+BOOST_AUTO_TEST_CASE(the_table_judges_the_memory_of_the_device_and_not_that_of_all_tiers) {
+  planning::SweepResult v = small();
+  BOOST_TEST(report::sweep_table(v, {}).find("on device") == std::string::npos);
+  planning::SweepPoint& first = v.curves[0].points[0];
+  first.total = 9000, first.host_bytes = 7000, first.verdict = planning::Verdict::kFitsDevice;
+  std::string text = report::sweep_table(v, {});
+  for (const char* part : {"all tiers", "on device", "8.79 KiB", "1.95 KiB ?", "3.42 KiB !"})
+    BOOST_TEST(text.find(part) != std::string::npos, part << " in\n" << text);
+  v.curves.push_back(v.curves[0]);
+  text = report::sweep_table(v, {});
+  BOOST_TEST(text.find("8.79 KiB") == std::string::npos, text);
+  BOOST_TEST(text.find("memory on the device; --csv has that of all tiers") != std::string::npos, text);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
