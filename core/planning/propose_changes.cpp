@@ -142,6 +142,7 @@ class ChangeProposer {
       Settings settings = {{"parallel.tensor", text(p.tensor * n)}};
       if (trains(r_) && !p.sequence) settings.push_back({"parallel.sequence", "true"});
       settings.push_back({"parallel.data", text(p.data / n)});
+      if (p.zero != 0 && p.data == n && p.context == 1) settings.push_back({"parallel.zero", "0"});
       if (trains(r_)) settings.push_back({"train.grad_accum", text(std::uint64_t{r_.accumulate} * n)});
       changes.push_back({std::move(settings),
                          fmt::format("{}-way tensor parallelism and {} on the same {} devices", p.tensor * n,

@@ -17,6 +17,8 @@ def random_case(r, models, devices):
                         "plan.cross_entropy": ["fused", "plain"]}.items():
         if r.random() < 0.35:
             settings[key] = choose(values)
+    if "parallel.zero" in settings:
+        settings["parallel.data"] = 4  # one rank shards nothing, which is an error
     if r.random() < 0.3:
         settings["lora.rank"] = choose([8, 16])
         if r.random() < 0.5:

@@ -99,11 +99,25 @@ void require_program(const runfile::RunConfig& c) {
                       "without --rank the plan is that of the device that needs most memory");
 }
 
+/// ZeRO divides state among data and context ranks. On one rank FSDP, DeepSpeed and Megatron-LM still have
+/// buffers of it; trainhost and a plain PyTorch run have nothing.
+void require_ranks_for_zero(const runfile::RunConfig& c) {
+  const Parallelism& p = c.run.parallel;
+  const bool has_nothing = c.framework.empty() || c.framework == "pytorch" || c.framework == "unsloth";
+  if (p.zero == 0 || std::uint64_t{p.data} * p.context > 1 || !has_nothing) return;
+  const auto found = c.given.find("parallel.zero");
+  throw usage_error(
+      fmt::format("parallel.zero = {} divides state among data-parallel ranks, but there is one", p.zero),
+      "set their number with parallel.data or --devices=N, or set parallel.zero = 0",
+      found == c.given.end() ? Where{c.file.string()} : found->second);
+}
+
 }  // namespace
 
 planning::PlanResult plan_of(const PlanArguments& a) {
   const std::vector<runfile::Override> more = target_overrides(a.common, a.target);
   runfile::RunConfig c = load_config(a.common, more);
+  require_ranks_for_zero(c);
   if (!a.rank.empty()) {
     set_rank(c, a.rank);
     require_program(c);
