@@ -11,6 +11,7 @@
 
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
+#include "core/planning/choose_estimators.hpp"
 #include "core/planning/find_limits.hpp"
 #include "core/planning/propose_changes.hpp"
 #include "core/planning/series_search.hpp"
@@ -207,17 +208,24 @@ bool find_combinations(const PlanResult& v, const CombinationRanks& ranks, Repla
   return false;
 }
 
-/// Changes that `trainhost train` would reject (runfile::reject_unsupported()). They are answers for other
-/// trainers. Adapters are trained over weights in NF4 and in the type of the run, which [lora] makes bf16
-/// unless train.precision is given.
+/// Changes that `trainhost train`, started alone, would reject (runfile::reject_unsupported()). Ranks that
+/// the trainer's own step program plans are trained under mpirun; the rest are answers for other trainers.
+/// Adapters are trained over weights in NF4 and in the type of the run, which [lora] makes bf16 unless
+/// train.precision is given.
 void mark_planned_only(std::vector<Change>& changes, const runfile::RunConfig& base) {
   const bool bf16 = base.run.weight == DType::kBF16 || !base.given.count("train.precision");
   const auto is_planned_only = [&](const std::string& s) {
     if (s.starts_with("lora.base")) return s.find("nf4") == s.npos && (!bf16 || s.find("bf16") == s.npos);
     return s.starts_with("parallel.") || s.starts_with("plan.");
   };
-  for (Change& c : changes)
-    if (std::ranges::any_of(c.set, is_planned_only)) c.sentence += "; planned here, but not trained";
+  const auto is_of_ranks = [](const std::string& s) { return s.starts_with("parallel."); };
+  for (Change& c : changes) {
+    const auto rejected = std::ranges::count_if(c.set, is_planned_only);
+    if (rejected == 0) continue;
+    const bool trained =
+        c.estimator == kProgramEstimator && rejected == std::ranges::count_if(c.set, is_of_ranks);
+    c.sentence += trained ? "; trained by several processes" : "; planned here, but not trained";
+  }
 }
 
 std::uint64_t states_of(const MemoryReport& r) {

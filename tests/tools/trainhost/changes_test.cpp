@@ -197,22 +197,41 @@ BOOST_AUTO_TEST_CASE(changes_that_training_would_reject_are_marked) {
     BOOST_TEST((r.code == 2 || r.code == 3), r.err);
     return r.code == 2;
   };
-  std::size_t marked = 0, adapters = 0, trained = 0;
+  std::size_t marked = 0, adapters = 0, trained = 0, by_ranks = 0;
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--model=llama-2-7b", "--device=a100-80gb", "--budget=6GiB",
                                  "--host-budget=24GiB"},
+        {"--model=llama-2-7b", "--device=h100-80gb", "--devices=4"},
         {"--backend=cpu", "--budget=10MB", "--set", "train.micro_batch=8"}}) {
     const Json j = plan_json(arguments);
     for (const Json& c : j["changes"]) {
-      const bool mark = c["sentence"].get<std::string>().ends_with("; planned here, but not trained");
-      BOOST_TEST(mark == rejected(c), c.dump());
-      marked += mark, trained += !mark;
+      const std::string sentence = c["sentence"].get<std::string>();
+      const bool ranks = sentence.ends_with("; trained by several processes"),
+                 mark = sentence.ends_with("; planned here, but not trained");
+      BOOST_TEST((mark || ranks) == rejected(c), c.dump());
+      // Only the trainer's own step program tells that it trains these ranks.
+      if (ranks) BOOST_TEST(c["estimator"] == "llama", c.dump());
+      marked += mark, trained += !mark, by_ranks += ranks;
       adapters += c["settings"].get<std::string>().find("lora.") != std::string::npos;
     }
   }
   BOOST_TEST(marked >= 4u);
+  BOOST_TEST(by_ranks >= 2u);
   BOOST_TEST(adapters >= 1u);
   BOOST_TEST(trained >= 3u);
+}
+
+// Where tensor parallelism leaves one data rank, a ZeRO stage would be an error.
+BOOST_AUTO_TEST_CASE(a_change_to_one_data_rank_shards_nothing) {
+  const Json j = plan_json({"--model=llama-3-8b", "--device=h100-80gb", "--devices=2"}, {"parallel.zero=1"});
+  std::size_t found = 0;
+  for (const Json& c : j["changes"]) {
+    const std::string set = c["set"].dump();
+    if (set.find("parallel.data=1\"") == std::string::npos) continue;
+    ++found;
+    BOOST_TEST(set.find("parallel.zero=0") != std::string::npos, set);
+  }
+  BOOST_TEST(found == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(changes_to_another_backend_are_last_and_marked) {
