@@ -140,8 +140,11 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
       throw abi::StatusError(TH_E_ARG,
                              "plan." + std::string(key) + " of " + o.name + ": it is a setting of FSDP1",
                              "set plan.fsdp_version = 1, or leave it out");
-  for (const char* key : {"fsdp_version", "backward_prefetch", "forward_prefetch", "use_orig_params"})
+  for (const char* key :
+       {"fsdp_version", "backward_prefetch", "forward_prefetch", "use_orig_params", "no_sync"})
     if (given.text(key)) o.fsdp_keys.push_back("plan." + std::string(key));
+  for (const char* key : {"ddp_bucket", "gradient_as_bucket_view"})
+    if (given.text(key)) o.ddp_keys.push_back("plan." + std::string(key));
   if (const auto prefetch = given.choice("backward_prefetch", {"none", "pre", "post"}))
     o.backward_prefetch = frameworks::BackwardPrefetch(*prefetch);
   o.forward_prefetch = given.flag("forward_prefetch", false);

@@ -234,8 +234,12 @@ void add_host_entries(Builder& b, const Replay& r) {
 
 /// "an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or compiled kernels)"
 std::string described_software(const Replay& r, const Options& options) {
+  // Both train models of transformers; what they change was read in these versions.
+  const std::string trainer = options.name == "axolotl"         ? "axolotl 0.19, "
+                              : options.name == "llama-factory" ? "LLaMA-Factory 0.9.5, "
+                                                                : "";
   if (options.release != frameworks::TransformersRelease::k5)
-    return "an eager step (transformers " + options.release_name +
+    return "an eager step (" + trainer + "transformers " + options.release_name +
            ", torch 2.15, no fused or compiled kernels)";
   const char* software = "transformers 5.23, peft 0.21, torch 2.15";
   const bool bitsandbytes = r.settings.nf4 || r.settings.int8 || r.settings.paged_optimizer ||
@@ -272,7 +276,7 @@ std::string described_software(const Replay& r, const Options& options) {
                         : liger      ? " but those of Liger"
                         : cut        ? " but those of Cut Cross Entropy"
                                      : "";
-  return std::string("an eager step (") + software + ", no fused or compiled kernels" + kernels + ")";
+  return "an eager step (" + trainer + software + ", no fused or compiled kernels" + kernels + ")";
 }
 
 void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,

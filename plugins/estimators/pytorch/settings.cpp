@@ -475,6 +475,10 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
       notes.push_back(key + " has no effect: " +
                       (s.ddp.on ? "with parallel.zero = 0 each rank has all weights (DDP)."
                                 : "one device shards nothing."));
+  if (!s.ddp.on || r.parallel.zero)
+    for (const std::string& key : o.ddp_keys)
+      notes.push_back(key + " has no effect: " +
+                      (s.ddp.on ? "the state is sharded, without DDP." : "one device has no DDP."));
   set_device(o, s, notes);
   set_kept_logits(o, s);
   if (o.compile && o.framework != Framework::kTorchtitan && o.framework != Framework::kTorchtune)

@@ -46,6 +46,7 @@ struct Options {
   frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
   bool forward_prefetch = false, original_parameters = true;                             // likewise
   std::vector<std::string> fsdp_keys;               // settings of sharded weights that were given
+  std::vector<std::string> ddp_keys;                // settings of DistributedDataParallel that were given
   std::optional<bool> packed_as_bytes;              // plan.quant_storage = "uint8"
   bool f32_norms = false;                           // plan.norms
   std::optional<frameworks::Element> product_type;  // plan.quant_compute

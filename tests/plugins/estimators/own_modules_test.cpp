@@ -24,13 +24,31 @@ BOOST_AUTO_TEST_CASE(settings_of_sharded_weights_without_effect_are_noted) {
     return estimate(r, std::move(o), llama_8b());
   };
   BOOST_TEST(has_note(transformers({{"fsdp_version", "1"}}), "plan.fsdp_version has no effect: one device"));
+  BOOST_TEST(
+      has_note(transformers({{"ddp_bucket", "1048576"}}), "plan.ddp_bucket has no effect: one device"));
   r.parallel.data = 8;
-  const MemoryReport ddp = transformers({{"fsdp_version", "1"}, {"use_orig_params", "false"}});
+  const MemoryReport ddp = transformers({{"fsdp_version", "1"},
+                                         {"use_orig_params", "false"},
+                                         {"no_sync", "false"},
+                                         {"gradient_as_bucket_view", "true"}});
+  BOOST_TEST(has_note(ddp, "plan.no_sync has no effect: with parallel.zero = 0"));
+  BOOST_TEST(!has_note(ddp, "plan.gradient_as_bucket_view has no effect"));
   BOOST_TEST(has_note(ddp, "plan.fsdp_version has no effect: with parallel.zero = 0"));
   BOOST_TEST(has_note(ddp, "plan.use_orig_params has no effect: with parallel.zero = 0"));
   r.parallel.zero = 3;
   BOOST_TEST(!has_note(torchtune(), "has no effect"));
-  BOOST_TEST(!has_note(transformers({{"fsdp_version", "1"}}), "has no effect"));
+  BOOST_TEST(!has_note(transformers({{"fsdp_version", "1"}, {"no_sync", "false"}}), "has no effect"));
+  BOOST_TEST(has_note(transformers({{"ddp_bucket", "1048576"}}),
+                      "plan.ddp_bucket has no effect: the state is sharded"));
+}
+
+BOOST_AUTO_TEST_CASE(frameworks_that_train_models_of_transformers_name_their_own_version) {
+  const auto of = [](const char* framework) {
+    return estimate(mixed_precision(), {{"framework", framework}}, llama_8b());
+  };
+  BOOST_TEST(has_note(of("axolotl"), "an eager step (axolotl 0.19, transformers 5.23,"));
+  BOOST_TEST(has_note(of("llama-factory"), "an eager step (LLaMA-Factory 0.9.5, transformers 5.23,"));
+  BOOST_TEST(has_note(of("transformers"), "an eager step (transformers 5.23,"));
 }
 
 BOOST_AUTO_TEST_CASE(a_note_says_what_older_devices_materialise) {
