@@ -27,6 +27,15 @@ class Finish {
  public:
   explicit Finish(Job& job) : job_(job) {}
 
+  /// The Trainer and axolotl refuse both.
+  void one_kind_of_sharding() const {
+    const Given* fsdp = job_.find(kSharded);
+    if (fsdp && job_.framework == "deepspeed")
+      throw usage_error(
+          fmt::format("{} shards the run with FSDP, but the files also configure DeepSpeed", fsdp->key),
+          "remove one of the two", fsdp->where);
+  }
+
   void devices() {
     // Devices = tensor x pipeline x context x data-parallel ranks.
     const std::uint64_t model_ranks =
@@ -374,6 +383,7 @@ class Finish {
 
 void combine(Job& job) {
   Finish finish(job);
+  finish.one_kind_of_sharding();
   finish.model();
   finish.sequence();
   finish.devices();

@@ -30,6 +30,8 @@ std::uint64_t count_of(const Given& g);
 /// Settings that are no run-file keys: read_files() turns them into some.
 inline constexpr const char *kModel = "@model", *kRanks = "@ranks", *kNodes = "@nodes",
                             *kPerNode = "@per_node", *kGlobalBatch = "@global_batch";
+/// The key that turns FSDP on.
+inline constexpr const char* kSharded = "@sharded";
 /// The path of a config.json among the files: the model, whatever name another file gives it.
 inline constexpr const char* kConfigFile = "@config_file";
 /// ZeRO stage, and recomputation, of a run with several data-parallel ranks.

@@ -60,7 +60,7 @@ void swift_deepspeed(Job& job, const Entry& e) {
 void swift_fsdp(Job& job, const Entry& e) {
   job.set("parallel.zero", "3", e);
   job.set_default("plan.fsdp_version", "2", e);
-  job.set("@sharded", "true", e);
+  job.set(kSharded, "true", e);
 }
 
 /// '{"use_reentrant": false}': its words, of a script or of a file.

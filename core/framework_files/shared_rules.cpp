@@ -318,13 +318,13 @@ void finish_fsdp(Job& job, const Given* on, const char* version) {
     take("@fsdp_offload", "plan.offload_weights");
     take("@fsdp_offload", "plan.offload_optimizer");
     take("@fsdp_offload", "plan.offload_gradients");
-    job.set_default("@sharded", "true", from);
+    job.set_default(kSharded, "true", from);
   }
   job.erase_if([](const std::string& key) { return key.starts_with("@fsdp"); });
 }
 
 void hold_weights_of_fsdp_in_f32(Job& job) {
-  const Given* fsdp = job.find("@sharded");
+  const Given* fsdp = job.find(kSharded);
   if (!fsdp || !job.find(kMixed) || job.find("lora.rank") || job.find("lora.base")) return;
   // Already so by autocast: its origin stays the file's own key.
   if (const Given* weights = job.find("plan.weights"); weights && weights->value == "fp32") return;

@@ -77,6 +77,33 @@ BOOST_AUTO_TEST_CASE(two_files_that_disagree_are_an_error_with_both_positions) {
   }
 }
 
+// The Trainer of transformers and axolotl stop with both.
+BOOST_AUTO_TEST_CASE(fsdp_and_deepspeed_in_one_job_are_an_error) {
+  const Folder folder;
+  const std::string deepspeed = (folder.path() / "d.json").string();
+  std::ofstream(deepspeed)
+      << R"({"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 3}})";
+  for (const auto& [job, key] :
+       {std::pair{"per_device_train_batch_size: 4\nmax_length: 512\nmodel_name_or_path: gpt2\n"
+                  "fsdp: full_shard\n",
+                  "fsdp"},
+        {"micro_batch_size: 4\nsequence_len: 512\nbase_model: gpt2\nfsdp:\n  - full_shard\n", "fsdp"},
+        {"micro_batch_size: 4\nsequence_len: 512\nbase_model: gpt2\nfsdp_config:\n  version: 2\n",
+         "fsdp_config.version"}}) {
+    const std::string file = (folder.path() / "a.yaml").string();
+    std::ofstream(file) << job;
+    try {
+      read_files({file, deepspeed}, {{"parallel.data", "4"}});
+      BOOST_ERROR("no error: " << job);
+    } catch (const Error& e) {
+      BOOST_TEST(e.what() ==
+                 std::string(key) + " shards the run with FSDP, but the files also configure DeepSpeed");
+      BOOST_TEST(e.where().file == file);
+      BOOST_TEST(e.where().line >= 4u);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(two_keys_that_disagree_about_a_model_are_named_as_the_files_have_them) {
   const std::string error = error_of(
       "t.sh", "swift sft --model Qwen/Qwen2.5-0.5B --model_id_or_path Qwen/Qwen2.5-7B --max_length 64\n");
