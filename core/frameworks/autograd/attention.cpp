@@ -25,14 +25,6 @@ std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// repeat_kv() of transformers: [B, K, S, D] to [B, K * groups, S, D], with a copy.
-Tensor repeated(Tape& t, const Tensor& x, std::int64_t groups) {
-  if (groups == 1) return x;
-  const Shape& s = x->shape;
-  const Tensor wide = expand(t, unsqueeze(t, x, 2), 2, groups);
-  return reshape(t, wide, {s[0], s[1] * groups, s[2], s[3]});
-}
-
 /// Memory in the order [B, S, heads, D], seen as [B, heads, S, D]: what the kernels return.
 Shape token_major(const Shape& s) { return Shape{s[0], s[2], s[1], s[3]}.transposed(1, 2); }
 
@@ -150,12 +142,19 @@ Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
 
 }  // namespace
 
+Tensor repeat_kv(Tape& t, const Tensor& x, std::int64_t groups) {
+  if (groups == 1) return x;
+  const Shape& s = x->shape;
+  const Tensor wide = expand(t, unsqueeze(t, x, 2), 2, groups);
+  return reshape(t, wide, {s[0], s[1] * groups, s[2], s[3]});
+}
+
 AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
   const ModuleScope scope(t, "self_attn");
   // eager_attention_forward(): key_states and value_states are variables, attn_weights is assigned again, so
   // one of two successive scores is freed when the next exists, unless autograd saves it.
-  const Tensor keys = repeated(t, in.k, in.groups);
-  const Tensor values = repeated(t, in.v, in.groups);
+  const Tensor keys = repeat_kv(t, in.k, in.groups);
+  const Tensor values = repeat_kv(t, in.v, in.groups);
   Tensor weights = matmul(t, in.q, transpose(t, keys, 2, 3));
   weights = mul_number(t, weights);
   if (in.soft_cap) {
@@ -201,8 +200,8 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   // use_gqa_in_sdpa(): without a mask, and for head dimensions of up to 256, torch is given grouped heads,
   // which its kernels read as they are. Otherwise transformers repeats them.
   if (in.mask || in.repeats_keys || in.q->shape[-1] > 256) {
-    in.k = repeated(t, in.k, in.groups);
-    in.v = repeated(t, in.v, in.groups);
+    in.k = repeat_kv(t, in.k, in.groups);
+    in.v = repeat_kv(t, in.v, in.groups);
   }
   // Variables of sdpa_attention_forward(), in the type of the weights where autocast casts them for the
   // kernel.

@@ -25,6 +25,8 @@ struct AttentionOutputs {
   Tensor weights;  // of eager attention
 };
 
+/// repeat_kv() of transformers: [B, K, S, D] to [B, K * groups, S, D], with a copy.
+Tensor repeat_kv(Tape& t, const Tensor& x, std::int64_t groups);
 AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in);
 AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& in);
 /// Causal masks and windows are arguments of its kernel, which reads grouped heads as they are.

@@ -170,6 +170,14 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   in.groups = w.heads / w.kv_heads;
   // repeat_kv() of transformers before 4.54.
   in.repeats_keys = (s_.unsloth.on && t_.grad_enabled) || s_.release >= TransformersRelease::k452;
+  // The classes for flash-attn of these families before 4.48; that of Llama has grouped heads.
+  if (s_.attention == AttentionKernel::kFlash2 && s_.release == TransformersRelease::k445 &&
+      (a_.family == "mistral" || a_.family == "qwen2")) {
+    const ModuleScope scope(t_, "self_attn");
+    in.k = repeat_kv(t_, in.k, in.groups);
+    in.v = repeat_kv(t_, in.v, in.groups);
+    in.groups = 1;
+  }
   // sdpa_attention_forward() of 4.48.
   in.copies_inputs = s_.release >= TransformersRelease::k452 && s_.release <= TransformersRelease::k446;
   // attn_logit_softcapping, which no kernel of SDPA has.

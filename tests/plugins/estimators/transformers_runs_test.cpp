@@ -22,6 +22,7 @@ struct MeasuredStep {
   std::uint32_t gpus, sequences;  // of 4,096 tokens, per GPU
   std::uint64_t measured;         // bytes
   double error;                   // of the replay, percent, as documented
+  const char* release = nullptr;  // none: 4.48.1, or 4.45.2 for Granite
 };
 
 constexpr MeasuredStep kMeasuredSteps[] = {
@@ -63,6 +64,21 @@ constexpr MeasuredStep kMeasuredSteps[] = {
     {"PowerLM-3b", Trained::kQlora, 2, 4, 14'319'836'672, -0.02},
     {"PowerLM-3b", Trained::kQlora, 1, 4, 15'151'677'952, -0.03},
     {"PowerLM-3b", Trained::kQlora, 1, 8, 28'134'687'232, -0.01},
+    {"mistral-7b-v0.1", Trained::kFull, 1, 4, 72'434'853'376, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kFull, 1, 8, 72'435'246'592, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 4, 25'681'144'320, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kLora, 2, 2, 14'975'934'464, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kLora, 1, 8, 36'670'876'160, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kLora, 2, 4, 21'622'071'296, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kQloraOfTrl, 1, 4, 20'556'796'416, -0.01, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kQloraOfTrl, 1, 8, 36'801'860'096, -0.01, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kQlora, 1, 4, 15'323'147'776, 0.01, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kQlora, 2, 2, 9'525'273'600, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kQlora, 1, 8, 26'312'879'616, 0.0, "4.44.2"},
+    {"mistral-7b-v0.1", Trained::kQlora, 2, 4, 16'171'410'432, 0.0, "4.44.2"},
+    {"llama-2-70b", Trained::kQlora, 1, 4, 68'126'422'016, -0.02, "4.44.2"},
+    {"llama-2-70b", Trained::kQlora, 2, 2, 46'684'804'608, 0.0, "4.44.2"},
+    {"llama-2-70b", Trained::kQlora, 2, 4, 72'625'788'416, 0.0, "4.44.2"},
 };
 
 bool is_granite(const MeasuredStep& run) { return std::string_view(run.model) == "PowerLM-3b"; }
@@ -88,8 +104,8 @@ frameworks::StepSettings settings_of_step(const model::Architecture& a, const Me
     r.mode = packed ? RunMode::kQlora : RunMode::kLora;
     r.memory.frozen = packed ? DType::kNF4 : DType::kBF16;
     r.memory.double_quantized = packed;
-    // LoRA runs without `bf16`: nothing is in mixed precision.
-    if (run.kind == Trained::kLora) r.compute = DType::kF32;
+    // LoRA runs without `bf16` (4.44.2 has it): nothing is in mixed precision.
+    if (run.kind == Trained::kLora && !run.release) r.compute = DType::kF32;
     r.lora_rank = 16;
     r.lora_targets = frameworks::kLoraQ | frameworks::kLoraK | frameworks::kLoraV | frameworks::kLoraO;
   }
@@ -98,7 +114,7 @@ frameworks::StepSettings settings_of_step(const model::Architecture& a, const Me
   o.name = "transformers";
   o.by_accelerate = true, o.flat_parameters = run.gpus > 1;
   if (run.gpus > 1) o.backward_prefetch = frameworks::BackwardPrefetch::kBefore;
-  o.release_name = is_granite(run) ? "4.45.2" : "4.48.1";
+  o.release_name = run.release ? run.release : is_granite(run) ? "4.45.2" : "4.48.1";
   o.release = pytorch::transformers_release(o.release_name);
   o.loop = frameworks::OptimizerLoop::kForeach;
   o.flash_attention_2 = true;
@@ -189,7 +205,7 @@ BOOST_AUTO_TEST_CASE(runs_of_older_releases_that_were_not_compared_are_refused) 
   }
   // The newest has the least number.
   for (const auto& [preset, first] : {std::pair{"qwen2.5-0.5b", k445},
-                                      {"mistral-7b-v0.1", k446},
+                                      {"mistral-7b-v0.1", k445},
                                       {"phi-3-mini-4k", k446},
                                       {"qwen3-0.6b", k454}})
     for (const TransformersRelease r : {k445, k446, k449, k454})
