@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
+#include "core/planning/framework_layouts.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -74,16 +75,18 @@ runfile::RunConfig with_expert_parallelism(runfile::RunConfig c) {
   return c;
 }
 
-/// A run whose state is sharded over data ranks (FSDP, ZeRO) and that has no other parallelism.
-bool shards_over_data_ranks_only(const Parallelism& p) {
-  return p.zero > 0 && p.tensor == 1 && p.pipeline == 1 && p.context == 1;
+/// A run whose state is sharded over data ranks (FSDP, ZeRO) and that has no other parallelism, or whose
+/// framework has none.
+bool has_data_ranks_only(const runfile::RunConfig& c) {
+  const Parallelism& p = c.run.parallel;
+  return (p.zero > 0 || !divides_layers(c.framework)) && p.tensor == 1 && p.pipeline == 1 && p.context == 1;
 }
 
 /// Every split of n devices into tensor x data x pipeline ranks (powers of two), largest tensor size first.
 /// Tensor first, since it keeps the number of sequences per step; at most 8, the devices of a node. A run
 /// that only shards over data ranks keeps to that: its software may know nothing else.
 std::vector<RankSplit> rank_splits(std::uint32_t n, const runfile::RunConfig& c) {
-  if (shards_over_data_ranks_only(c.run.parallel)) return {{1, n, 1}};
+  if (has_data_ranks_only(c)) return {{1, n, 1}};
   std::vector<RankSplit> out;
   for (std::uint32_t pipeline = 1; pipeline <= n && pipeline <= c.model.layers; pipeline *= 2)
     for (std::uint32_t tensor = std::min(8u, n / pipeline); tensor >= 1; tensor /= 2)
@@ -92,9 +95,12 @@ std::vector<RankSplit> rank_splits(std::uint32_t n, const runfile::RunConfig& c)
 }
 
 /// All other kinds of parallelism are reset: the split describes the whole layout. ZeRO 3, because the
-/// question is the least memory per device; a run that only shards over data ranks keeps its stage.
+/// question is the least memory per device, or the highest stage of the framework; a run that only shards
+/// over data ranks keeps its stage.
 runfile::RunConfig with_ranks(runfile::RunConfig c, const RankSplit& r) {
-  const std::uint32_t zero = shards_over_data_ranks_only(c.run.parallel) ? c.run.parallel.zero : 3;
+  const std::uint32_t zero = c.run.parallel.zero > 0 && has_data_ranks_only(c)
+                                 ? c.run.parallel.zero
+                                 : zero_stages(c.framework).back();
   c.run.parallel.tensor = r.tensor, c.run.parallel.data = r.data, c.run.parallel.pipeline = r.pipeline;
   c.run.parallel.context = c.run.parallel.expert = c.run.parallel.virtual_stages = 1;
   c.run.parallel.expert_tensor = 0;

@@ -12,6 +12,7 @@
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
+#include "core/planning/framework_layouts.hpp"
 #include "core/planning/transfer_costs.hpp"
 #include "core/runfile/schema.hpp"
 
@@ -41,6 +42,9 @@ class ChangeProposer {
     optimizers();
     adapters();
     shorten_sequences();
+    for (CandidateSeries& series : out_)
+      std::erase_if(series.changes, [&](const CandidateChange& change) { return !is_of_framework(change); });
+    std::erase_if(out_, [](const CandidateSeries& series) { return series.changes.empty(); });
     return std::move(out_);
   }
 
@@ -50,6 +54,18 @@ class ChangeProposer {
   void add(Price price, std::vector<CandidateChange> changes, bool falling = true,
            std::uint64_t frees_at_most = UINT64_MAX, std::uint64_t keeps = 0) {
     if (!changes.empty()) out_.push_back({price, falling, std::move(changes), frees_at_most, keeps});
+  }
+
+  /// False for ranks that the framework does not divide a run over: advice that nobody can follow.
+  bool is_of_framework(const CandidateChange& change) const {
+    const std::vector<std::uint32_t> stages = zero_stages(c_.framework);
+    return std::ranges::all_of(change.settings, [&](const runfile::Override& setting) {
+      if (setting.key == "parallel.zero")
+        return std::ranges::any_of(stages, [&](std::uint32_t n) { return text(n) == setting.value; });
+      const bool divides = setting.key == "parallel.tensor" || setting.key == "parallel.pipeline" ||
+                           setting.key == "parallel.context" || setting.key == "parallel.expert";
+      return !divides || divides_layers(c_.framework) || setting.value == "1";
+    });
   }
 
   /// Tensors that a fused kernel does not materialise.

@@ -23,6 +23,7 @@
 #include "core/planning/describe_plan.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/planning/explain_layouts.hpp"
+#include "core/planning/framework_layouts.hpp"
 #include "core/planning/simulate_layout.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/runfile/suggest.hpp"
@@ -82,22 +83,9 @@ std::string restrict_to_framework(parallel::SearchAxes& a, const runfile::RunCon
                                   const std::set<std::string>& fixed, std::uint32_t devices) {
   const std::string& name = c.framework;
   if (name.empty()) return "";
-  const bool megatron = name == "megatron", titan = name == "torchtitan";
-  std::vector<std::uint32_t> stages;  // of ZeRO
-  if (megatron)
-    stages = {0, 1};
-  else if (titan || name == "fsdp2")
-    stages = {2, 3};
-  else if (name == "deepspeed")
-    stages = {1, 2, 3};
-  else if (name == "pytorch" || name == "unsloth")
-    stages = {0};
-  else
-    stages = name == "torchtune" || name == "litgpt" ? std::vector<std::uint32_t>{3}
-                                                     : std::vector<std::uint32_t>{0, 2, 3};
-  if (devices == 1) stages = {0};
-  if (!fixed.count("parallel.zero")) a.zero = stages;
-  if (megatron || titan) return "";
+  if (!fixed.count("parallel.zero"))
+    a.zero = devices == 1 ? std::vector<std::uint32_t>{0} : zero_stages(name);
+  if (divides_layers(name)) return "";
   const Parallelism& p = c.run.parallel;
   std::string left_out;
   const auto alone = [&](const char* key, std::vector<std::uint32_t>& values, std::uint32_t given) {

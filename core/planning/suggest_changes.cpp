@@ -13,6 +13,7 @@
 #include "core/model/architecture.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/find_limits.hpp"
+#include "core/planning/framework_layouts.hpp"
 #include "core/planning/propose_changes.hpp"
 #include "core/planning/series_search.hpp"
 #include "core/planning/step_timeline.hpp"
@@ -111,7 +112,7 @@ std::vector<Change> find_single_changes(const ChangeContext& s, const Combinatio
 
 /// Heads must be divisible by the tensor ranks; 1 always divides.
 std::uint32_t most_tensor_ranks(const runfile::RunConfig& c) {
-  std::uint32_t ranks = 8;
+  std::uint32_t ranks = divides_layers(c.framework) ? 8 : 1;
   while (ranks > 1 && c.model.heads % ranks) ranks /= 2;
   return ranks;
 }
@@ -119,7 +120,7 @@ std::uint32_t most_tensor_ranks(const runfile::RunConfig& c) {
 /// A power of two, at most one layer per stage.
 std::uint32_t most_stages(const runfile::RunConfig& c) {
   std::uint32_t stages = 1;
-  while (std::uint64_t{stages} * 2 <= c.model.layers) stages *= 2;
+  while (divides_layers(c.framework) && std::uint64_t{stages} * 2 <= c.model.layers) stages *= 2;
   return stages;
 }
 

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/plural.hpp"
+
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -214,7 +216,7 @@ void set_stages(const model::Architecture& a, const RunSpec& r, frameworks::Step
   notes.push_back((virtual_stages > 1 ? "Pipeline: interleaved 1F1B with " + std::to_string(virtual_stages) +
                                             " virtual stages per rank and "
                                       : std::string("Pipeline: 1F1B with ")) +
-                  std::to_string(r.accumulate) + " micro-batches per step.");
+                  plural(r.accumulate, "micro-batch") + " per step.");
 }
 
 void set_ranks(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,

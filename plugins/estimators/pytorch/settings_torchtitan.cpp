@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.hpp"
+#include "core/base/plural.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
 
 namespace trainhost::pytorch {
@@ -185,13 +186,12 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
   s.stage.buffers = o.version == TorchtitanVersion::k00   ? frameworks::StageBuffers::kUntilNextStep
                     : o.version == TorchtitanVersion::k01 ? frameworks::StageBuffers::kOutputsOfLastStage
                                                           : frameworks::StageBuffers::kUntilSent;
-  notes.push_back(
-      std::string("Pipeline: ") +
-      (per_rank > 1 ? "interleaved 1F1B, " + std::to_string(per_rank) + " stages per rank, with "
-                    : "1F1B with ") +
-      std::to_string(r.accumulate) +
-      " micro-batches per step; the weights of a stage stay gathered, and its gradients are summed in f32 "
-      "and reduced at the end.");
+  notes.push_back(std::string("Pipeline: ") +
+                  (per_rank > 1 ? "interleaved 1F1B, " + std::to_string(per_rank) + " stages per rank, with "
+                                : "1F1B with ") +
+                  plural(r.accumulate, "micro-batch") +
+                  " per step; the weights of a stage stay gathered, and its gradients are summed in f32 "
+                  "and reduced at the end.");
 }
 
 }  // namespace

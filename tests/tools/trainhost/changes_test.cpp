@@ -505,4 +505,19 @@ BOOST_AUTO_TEST_CASE(adapters_that_a_framework_trains_are_suggested_although_the
   BOOST_TEST(adapters("torchtitan", {"parallel.zero=3"}).is_null());
 }
 
+// Unsloth has data parallelism alone, and the closed form that answers for its full training knows more.
+BOOST_AUTO_TEST_CASE(no_change_divides_a_model_that_the_framework_does_not_divide) {
+  const auto changes = [](const char* framework, const char* ranks) {
+    return plan_json({"--model=qwen3-32b", "--device=a100-40gb", std::string("--for=") + framework},
+                     {ranks})["changes"]
+        .dump();
+  };
+  for (const char* ranks : {"parallel.data=1", "parallel.data=8"}) {
+    const std::string unsloth = changes("unsloth", ranks);
+    for (const char* key : {"parallel.tensor", "parallel.pipeline", "parallel.zero"})
+      BOOST_TEST(unsloth.find(key) == std::string::npos, unsloth);
+  }
+  BOOST_TEST(changes("megatron", "parallel.data=1").find("parallel.tensor") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
