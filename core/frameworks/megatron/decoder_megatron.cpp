@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <tuple>
 
 #include "core/frameworks/autograd/operators.hpp"
 
@@ -31,15 +32,9 @@ MegatronDecoder::MegatronDecoder(Tape& tape, const model::Architecture& a, const
   plan_weights(a);
   allocate_weights();
   t_.layer = -1;
-  // The angles of the rank's tokens, which a cache of each virtual stage keeps.
   const model::Attention& attention = a.layers.front().layer.attention;
-  const std::int64_t head_dim = attention.latent ? attention.rope_head_dim : attention.head_dim;
-  for (std::size_t i = 0; i < virtual_stages_.size(); ++i)
-    kept_.push_back(
-        t_.new_storage({tokens_ / batch_, head_dim}, Element::kF32, Purpose::kBuffers, "", "rotary angles"));
-  if (s_.stage.last() && settings.megatron.sequence_parallel)
-    gathered_head_input_ = t_.new_storage({tokens_, hidden_}, Element::kBF16, Purpose::kCommunication,
-                                          "output_layer", "buffer of gathered tokens");
+  rotated_dim_ = attention.latent ? attention.rope_head_dim : attention.head_dim;
+  angles_.resize(virtual_stages_.size());
   t_.after_gradient = [](const Tensor& p) { p->grad.reset(); };  // it was added to the buffer
 }
 
@@ -195,7 +190,13 @@ void MegatronDecoder::allocate_weights() {
         *planned.target = std::move(p);
       }
     }
-  for (std::size_t i = 0; i < planned_.size(); ++i) {
+  update_order_.resize(planned_.size());
+  std::iota(update_order_.rbegin(), update_order_.rend(), 0);
+  std::ranges::stable_sort(update_order_, {}, [this](std::size_t i) {
+    const Planned& p = planned_[i];
+    return std::tuple(p.expert, p.shape.dims == 1, p.stage, p.quantized);
+  });
+  for (const std::size_t i : update_order_) {
     if (shards_[i] == 0) continue;
     const Planned& p = planned_[i];
     t_.layer = p.layer;
@@ -211,7 +212,7 @@ void MegatronDecoder::update() {
   std::vector<Tensor> wide;
   const auto allocate = [&](Element type, Purpose purpose, const char* name, int count,
                             std::vector<Tensor>& out) {
-    for (std::size_t i = 0; i < planned_.size(); ++i)
+    for (const std::size_t i : update_order_)
       for (int k = 0; k < count && shards_[i] > 0; ++k) {
         t_.layer = planned_[i].layer;
         out.push_back(t_.new_storage({shards_[i]}, type, purpose, planned_[i].module, name));
@@ -225,17 +226,19 @@ void MegatronDecoder::update() {
   t_.layer = -1;
 }
 
-/// Allocates the workspace of Transformer Engine and, for the head, that of cuBLAS, once per run. The
-/// backward pass runs in another thread, with a workspace of cuBLAS of its own (run_backward()).
+/// Allocates the workspace of Transformer Engine, once per run.
 void MegatronDecoder::use_workspace() {
-  if (linear_workspace_) return;
-  if (s_.megatron.linear_workspace)
-    linear_workspace_ =
-        t_.new_storage({static_cast<std::int64_t>(s_.megatron.linear_workspace)}, Element::kByte,
-                       Purpose::kKernel, "", "workspace of Transformer Engine");
-  if (s_.stage.last() && s_.machine.cublas_workspace)
-    kept_.push_back(t_.new_storage({static_cast<std::int64_t>(s_.machine.cublas_workspace)}, Element::kByte,
-                                   Purpose::kKernel, "", "workspace of cuBLAS"));
+  if (linear_workspace_ || !s_.megatron.linear_workspace) return;
+  linear_workspace_ = t_.new_storage({static_cast<std::int64_t>(s_.megatron.linear_workspace)},
+                                     Element::kByte, Purpose::kKernel, "", "workspace of Transformer Engine");
+}
+
+/// The head is a product of PyTorch: a workspace of cuBLAS for each thread, and the backward pass has its
+/// own.
+void MegatronDecoder::use_cublas_workspace(Tensor& workspace) {
+  if (workspace || !s_.machine.cublas_workspace) return;
+  workspace = t_.new_storage({static_cast<std::int64_t>(s_.machine.cublas_workspace)}, Element::kByte,
+                             Purpose::kKernel, "", "workspace of cuBLAS");
 }
 
 }  // namespace trainhost::frameworks

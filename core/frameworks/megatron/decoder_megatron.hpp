@@ -144,6 +144,7 @@ class MegatronDecoder {
   Tensor scattered(const Tensor& x, const char* name);
   Tensor dummy_gradient(const Tensor& weight);
   void use_workspace();
+  void use_cublas_workspace(Tensor& workspace);
 
   // Products in 8 or 4 bits (megatron_quantized.cpp).
   struct LinearKind {
@@ -170,7 +171,8 @@ class MegatronDecoder {
   Tensor quantized_column_linear(const Tensor& x, const Tensor& weight, const char* module, bool keeps_input);
 
   // Schedule (megatron_schedules.cpp).
-  Tensor forward(const Tensor& input, const VirtualStage& stage);
+  Tensor rotary_angles();
+  Tensor forward(const Tensor& input, std::size_t index);
   void run_stage(std::uint32_t step);
   void run_virtual_stages(std::uint32_t step);
   Tensor run_forward(std::uint32_t step, const Tensor& input, std::size_t stage = 0);
@@ -181,17 +183,23 @@ class MegatronDecoder {
   Tape& t_;
   const StepSettings& s_;
   std::int64_t batch_, tokens_, rows_, hidden_,
-      vocab_;  // tokens_: T; rows_: of the hidden state; vocab_: of this rank
+      vocab_;                     // tokens_: T; rows_: of the hidden state; vocab_: of this rank
+  std::int64_t rotated_dim_ = 0;  // elements of a head that are rotated
   bool tied_;
   std::vector<VirtualStage> virtual_stages_;
   std::vector<std::array<Buffers, kKinds>> buffers_;  // by stage and kind
   Tensor embedding_, final_norm_, head_;
   std::vector<Planned> planned_;
   std::vector<std::int64_t> shards_;  // elements of each parameter that this rank updates
+  /// Indices of planned_ as the optimizer goes through them. Experts have an optimizer of their own, behind
+  /// the other. Parameters without weight decay, which have one dimension, are the second group of each; in a
+  /// group the order is that of the buffers, so that of the parameters reversed.
+  std::vector<std::size_t> update_order_;
   std::vector<Tensor> main_, moments_, kept_;
+  std::vector<Tensor> angles_;  // by virtual stage, from its first forward pass on
   std::vector<Layer> layers_;
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummies_;
-  Tensor gathered_head_input_, linear_workspace_;
+  Tensor gathered_head_input_, linear_workspace_, forward_workspace_, backward_workspace_;
   std::vector<std::deque<Pass>> in_flight_;  // by stage
   /// Of each virtual stage: what set_input_tensor() was called with last, with its gradient.
   std::vector<Tensor> last_inputs_;

@@ -1,6 +1,7 @@
 // Layers, head and loss of MegatronDecoder. A function of autograd that Transformer Engine writes in Python
 // frees what it saved when it returns, and the local variables of its backward pass live as long.
 #include <array>
+#include <utility>
 
 #include "core/frameworks/autograd/operators.hpp"
 #include "core/frameworks/kernels/fused.hpp"
@@ -10,10 +11,11 @@ namespace trainhost::frameworks {
 namespace {
 
 /// The all-to-all of context parallelism, before and after attention. Its copies are made on a stream of its
-/// own; a tensor is sent while the next one is copied. `parts` and the result have equal sizes.
+/// own; a tensor is sent while the next one is copied. `parts` and the result have equal sizes. What was
+/// received exists until the end: the handles of the transfers keep it.
 std::vector<Tensor> exchanged(Tape& t, std::vector<Tensor> parts, bool before_attention) {
   const std::size_t n = parts.size();
-  std::vector<Tensor> out(n);
+  std::vector<Tensor> out(n), received;
   const auto like = [&](const Tensor& x, const char* name) {
     return t.make(x->shape.made_contiguous(), x->type, name);
   };
@@ -26,7 +28,7 @@ std::vector<Tensor> exchanged(Tape& t, std::vector<Tensor> parts, bool before_at
     if (i > 1) {
       Tensor ordered = like(out[i - 2], "output");
       t.storage(ordered).stream = Stream::kGather;
-      out[i - 2] = std::move(ordered);
+      received.push_back(std::exchange(out[i - 2], std::move(ordered)));
     }
     if (before_attention) copy_sent();
   }
@@ -63,7 +65,9 @@ Tensor MegatronDecoder::embedded(const Tensor& ids) {
   x = contiguous(t_, transpose(t_, x, 0, 1));  // [S, B, H]
   x = view(t_, x, {tokens_, hidden_});
   if (s_.tensor == 1) return x;
-  const Tensor out = scattered(x, "output");
+  Tensor out = scattered(x, "output");
+  // clone_scatter_output_in_embedding, which is on by default.
+  if (s_.megatron.sequence_parallel) out = t_.make(out->shape, out->type, "clone");
   const std::array inputs{x};
   return t_.apply_view({"output",
                         inputs,
@@ -100,6 +104,7 @@ Tensor MegatronDecoder::layers(Tensor x, const VirtualStage& stage) {
 
 Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
   quantizing_ = w.quantized;
+  if (quantizing_ || w.kv_up) use_workspace();
   const Tensor h = add(t_, x, w.kv_up ? latent_attention(x, w) : attention(x, w));
   return add(t_, h, w.router ? experts(h, w) : dense_mlp(h, w));
 }
@@ -123,6 +128,7 @@ Tensor MegatronDecoder::norm_linear(const Tensor& x, const Tensor& norm, const T
   Tensor out;
   {
     const Tensor all = gathered(normed, "gathered tokens");
+    use_workspace();
     out = t_.make({tokens_, weight->shape[0]}, x->type, "output");
   }
   const std::array inputs{x, norm, bias};
@@ -155,9 +161,10 @@ Tensor MegatronDecoder::row_linear(const Tensor& x, const Tensor& weight, const 
   const std::array inputs{x};
   return t_.apply_view({"output", inputs, inputs, false,
                         [this, weight](BackwardCall& c) {
-                          const Tensor all = gathered(c.grads[0], "gradient of all tokens");
+                          Tensor all = gathered(c.grads[0], "gradient of all tokens");
                           c.results[0] = t_.make(c.saved[0]->shape.made_contiguous(), all->type,
                                                  "gradient of the input");
+                          all.reset();
                           dummy_gradient(weight);
                         }},
                        out, out->shape);
@@ -184,13 +191,14 @@ Tensor MegatronDecoder::swiglu(const Tensor& x, const Tensor& scale) {
 Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
   const std::int64_t q_width = w.heads * w.head_dim, kv_width = w.kv_heads * w.head_dim;
   const Tensor mixed = norm_linear(x, w.qkv_norm, w.qkv, w.qkv_bias, "self_attention.linear_qkv");
-  Tensor out;
+  Tensor out, q, k;  // local variables of forward(), also while the output is projected
   {
     const ModuleScope scope(t_, "self_attention");
     const std::vector<Tensor> parts = split(t_, mixed, {q_width, kv_width, kv_width});
     // With one key and value head the queries are a view of the product; with several, Megatron Core copies
     // them into one tensor.
-    Tensor q = w.kv_heads > 1 || w.q_norm ? contiguous(t_, parts[0]) : parts[0], k = parts[1];
+    q = w.kv_heads > 1 || w.q_norm ? contiguous(t_, parts[0]) : parts[0];
+    k = parts[1];
     if (w.q_norm) {
       k = contiguous(t_, k);
       const auto normed = [&](const Tensor& heads, std::int64_t count, const Tensor& weight) {
@@ -342,15 +350,20 @@ Tensor MegatronDecoder::head(const Tensor& x) {
   const ModuleScope scope(t_, "output_layer");
   const Tensor weight = head_ ? head_ : embedding_;
   const bool shared = !head_;
+  if (s_.megatron.sequence_parallel && !gathered_head_input_)
+    gathered_head_input_ = t_.new_storage({tokens_, hidden_}, Element::kBF16, Purpose::kCommunication,
+                                          "output_layer", "buffer of gathered tokens");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   const Tensor logits = t_.make({tokens_, vocab_}, x->type, "logits");
   t_.purpose = before;
+  use_cublas_workspace(forward_workspace_);
   const std::array inputs{x, shared ? embedding_ : Tensor()};
   const std::array saved{x};
   return t_.apply_view(
       {"output", inputs, saved, false,
        [this, weight, shared](BackwardCall& c) {
          const Tensor all = t_.make({tokens_, hidden_}, c.grads[0]->type, "gradient of all tokens");
+         use_cublas_workspace(backward_workspace_);
          c.results[0] = scattered(all, "gradient of the rank's tokens");
          const Tensor dummy = dummy_gradient(weight);
          if (shared) c.results[1] = t_.alias(dummy);

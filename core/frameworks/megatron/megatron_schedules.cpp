@@ -10,7 +10,23 @@
 
 namespace trainhost::frameworks {
 
-Tensor MegatronDecoder::forward(const Tensor& input, const VirtualStage& stage) {
+/// RotaryEmbedding.forward(): positions and angles of the whole sequence; with context parallelism the rank's
+/// tokens are copied.
+Tensor MegatronDecoder::rotary_angles() {
+  const auto storage = [&](const Shape& shape, const char* name) {
+    return t_.new_storage(shape, Element::kF32, Purpose::kBuffers, "", name);
+  };
+  const std::int64_t rank_tokens = tokens_ / batch_, tokens = rank_tokens * s_.context;
+  Tensor positions = storage({tokens}, "positions");
+  positions = storage({tokens}, "positions with the offset");
+  const Tensor half = storage({tokens, rotated_dim_ / 2}, "angles of one half");
+  positions.reset();
+  const Tensor all = storage({tokens, rotated_dim_}, "rotary angles");
+  return s_.context > 1 ? storage({rank_tokens, rotated_dim_}, "rotary angles") : all;
+}
+
+Tensor MegatronDecoder::forward(const Tensor& input, std::size_t index) {
+  const VirtualStage& stage = virtual_stages_[index];
   // get_batch(): the embedding keeps the ids; the rest is freed when the function returns.
   const auto of_tokens = [&](Element type, const char* name) {
     return t_.new_storage({batch_, tokens_ / batch_}, type, Purpose::kBuffers, "", name);
@@ -23,7 +39,9 @@ Tensor MegatronDecoder::forward(const Tensor& input, const VirtualStage& stage) 
     mask = of_tokens(Element::kF32, "mask of the loss");
     positions = of_tokens(Element::kI64, "positions");
   }
-  Tensor x = layers(stage.first ? embedded(ids) : input, stage);
+  Tensor x = stage.first ? embedded(ids) : input;
+  if (!angles_[index]) angles_[index] = rotary_angles();  // a cache keeps them
+  x = layers(std::move(x), stage);
   t_.layer = -1;
   if (!stage.last) return x;
   {
@@ -46,8 +64,7 @@ Tensor MegatronDecoder::run_forward(std::uint32_t step, const Tensor& input, std
   t_.begin(kForward, step, ++forwards_);
   t_.recording = step == 1 && forwards_ == 1;
   last_inputs_[stage] = input;
-  use_workspace();
-  Tensor output = forward(input, virtual_stages_[stage]);
+  Tensor output = forward(input, stage);
   t_.recording = false;
   if (virtual_stages_[stage].last) {
     in_flight_[stage].push_back({input, std::move(output)});
@@ -64,9 +81,6 @@ Tensor MegatronDecoder::run_forward(std::uint32_t step, const Tensor& input, std
 /// Returns the gradient of the input, if there is one.
 Tensor MegatronDecoder::run_backward(std::uint32_t step, const Tensor& gradient, std::size_t stage) {
   t_.begin(kBackward, step, ++backwards_);
-  if (step == 1 && backwards_ == 1 && s_.stage.last() && s_.machine.cublas_workspace)
-    kept_.push_back(t_.new_storage({static_cast<std::int64_t>(s_.machine.cublas_workspace)}, Element::kByte,
-                                   Purpose::kKernel, "", "workspace of cuBLAS"));
   assert(!in_flight_[stage].empty());
   const Pass pass = std::move(in_flight_[stage].front());
   in_flight_[stage].pop_front();

@@ -39,9 +39,9 @@ struct ReservedPeak {
   double lowest, highest;
 };
 const ReservedPeak kReservedPeaks[] = {
-    {0, 76111937536, -0.5, 0},    {1, 43138416640, -0.2, 0}, {4, 99063169024, -0.1, 0.1},
-    {5, 58684604416, -0.3, 0},    {6, 75518443520, -1.5, 0}, {7, 97874083840, 0, 0.6},
-    {8, 130348482560, -3, 0},     {9, 136904179712, 0, 0.3}, {2, 52388954112, -0.3, 0},
+    {0, 76111937536, -0.1, 0.1},  {1, 43138416640, -0.2, 0},  {4, 99063169024, -0.1, 0.1},
+    {5, 58684604416, -0.1, 0},    {6, 75518443520, -1.4, 0},  {7, 97874083840, -0.1, 0.1},
+    {8, 130348482560, -3.2, 0},   {9, 136904179712, -0.5, 0}, {2, 52388954112, -0.2, 0},
     {3, 118304538624, -0.1, 0.1},
 };
 
@@ -96,6 +96,7 @@ BOOST_AUTO_TEST_CASE(allocated_bytes_agree_with_published_runs) {
 
 BOOST_AUTO_TEST_CASE(reserved_bytes_agree_with_published_runs) {
   const std::vector<test::MeasuredRun> runs = test::megatron_runs();
+  double sum = 0;
   for (const ReservedPeak& p : kReservedPeaks) {
     auto [a, s] = published(runs[p.run]);
     std::uint64_t most = 0;
@@ -107,6 +108,34 @@ BOOST_AUTO_TEST_CASE(reserved_bytes_agree_with_published_runs) {
     std::printf("%-30s reserved measured %7.2f GiB, replay %7.2f GiB, %+.2f %%\n", runs[p.run].what.c_str(),
                 static_cast<double>(p.measured) / 0x1p30, static_cast<double>(most) / 0x1p30, error);
     BOOST_TEST((error >= p.lowest && error <= p.highest), runs[p.run].what);
+    sum += std::abs(error);
+  }
+  BOOST_TEST(sum / static_cast<double>(std::size(kReservedPeaks)) < 0.55);
+}
+
+/// The same, of each rank of the optimizer, MiB: {run, stage, rank, measured}. Ranks of tensor parallelism
+/// that share a rank of the optimizer have equal peaks.
+BOOST_AUTO_TEST_CASE(reserved_bytes_of_single_ranks_agree_with_published_runs) {
+  struct RankPeak {
+    std::size_t run;
+    std::uint32_t stage, rank;
+    std::uint64_t measured;
+  };
+  const RankPeak peaks[] = {
+      {0, 0, 0, 70730}, {0, 0, 1, 71592}, {0, 0, 2, 72586},  {0, 1, 0, 65762},
+      {4, 0, 0, 93782}, {4, 0, 1, 93838}, {4, 0, 2, 94474},  {4, 0, 3, 93290},
+      {4, 1, 0, 90282}, {4, 1, 1, 89788}, {4, 1, 2, 90706},  {7, 0, 0, 92344},
+      {7, 0, 1, 93340}, {7, 0, 2, 93114}, {9, 0, 0, 129804}, {9, 0, 3, 129932},
+  };
+  const std::vector<test::MeasuredRun> runs = test::megatron_runs();
+  for (const RankPeak& p : peaks) {
+    auto [a, s] = published(runs[p.run]);
+    s.stage.index = p.stage, s.megatron.optimizer_rank = p.rank;
+    const std::uint64_t reserved =
+        frameworks::replay_allocator(frameworks::training_step(a, s).trace).reserved >> 20;
+    BOOST_TEST(std::max(reserved, p.measured) - std::min(reserved, p.measured) <= 4,
+               runs[p.run].what << " stage " << p.stage << " rank " << p.rank << ": " << reserved << " MiB, "
+                                << p.measured << " measured");
   }
 }
 
