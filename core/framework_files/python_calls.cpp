@@ -73,7 +73,7 @@ JobCalls::JobCalls(const Program& source) : program(source), values(source) {
 
 bool JobCalls::trains() const {
   return trainer || arguments ||
-         ((load || name.node) &&
+         ((load || model_name.node) &&
           (peft || adapters || find("Accelerator") || find("AdamW") || find("backward")));
 }
 
@@ -138,13 +138,13 @@ void JobCalls::follow_model() {
       break;
     }
     if (f.node->kind != Node::Kind::kCall) {
-      if (values.value(*next, place).known) name = {next, place};
+      if (values.value(*next, place).known) model_name = {next, place};
       break;
     }
     place = f.place;
     next = before(*f.node, place);
   }
-  if (!load && !name.node) fall_back_on_loads();
+  if (!load && !model_name.node) fall_back_on_loads();
 }
 
 /// What a call that returns a model was given; null at its end.

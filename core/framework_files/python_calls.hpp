@@ -43,8 +43,8 @@ struct JobCalls {
   std::vector<Call> all;             // that run, in the order of the text
   std::vector<Call> other_trainers;  // that are not planned
   Call trainer, arguments;
-  Call load, name;      // the call that loads the model, or the expression that names it
-  Call peft, adapters;  // LoraConfig() of PEFT; get_peft_model() of Unsloth
+  Call load, model_name;  // the call that loads the model, or the expression that names it
+  Call peft, adapters;    // LoraConfig() of PEFT; get_peft_model() of Unsloth
   Call loaded_adapter, compile;
   Call open_adapters;                            // adapters, or none
   std::pair<std::string, Where> open_arguments;  // of the trainer, where no call makes them

@@ -54,8 +54,9 @@ class TrainerEntries {
  private:
   void add_model(bool unsloth) {
     if (!calls_.load) {
-      if (calls_.name.node) {
-        out_.add("model_name_or_path", "model", *calls_.name.node, *calls_.name.node, calls_.name.place);
+      if (calls_.model_name.node) {
+        out_.add("model_name_or_path", "model", *calls_.model_name.node, *calls_.model_name.node,
+                 calls_.model_name.place);
       } else if (calls_.trainer || !calls_.all.empty()) {
         const Node* given = calls_.trainer ? argument(*calls_.trainer.node, "model", 0) : nullptr;
         if (given)
