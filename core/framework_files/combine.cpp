@@ -120,6 +120,14 @@ class Finish {
   /// framework; under DeepSpeed the framework is another one.
   void under_deepspeed() {
     if (job_.framework != "deepspeed") return;
+    // Its loop is planned with the newest modules.
+    if (const Given* release = job_.find("plan.framework_version");
+        release && !job_.is_option("plan.framework_version")) {
+      for (runfile::FileKey& k : job_.keys)
+        if (k.key == release->key && k.where.line == release->where.line)
+          k.use = runfile::KeyUse::kNotModelled, k.note = "planned is transformers 5";
+      job_.erase("plan.framework_version");
+    }
     if (const Given* kernels = job_.find("plan.adapter_kernels");
         kernels && !job_.is_option("plan.adapter_kernels")) {
       if (kernels->value != "none")

@@ -10,6 +10,7 @@
 
 #include "core/base/text.hpp"
 #include "core/framework_files/python_entries.hpp"
+#include "core/framework_files/python_pins.hpp"
 #include "core/runfile/python_script.hpp"
 
 namespace trainhost::framework_files {
@@ -49,6 +50,7 @@ class TrainerEntries {
     if (!calls_.trainer && !calls_.arguments) add_loop();
     add_checkpointing(unsloth);
     add_environment();
+    add_releases();
   }
 
  private:
@@ -276,6 +278,20 @@ class TrainerEntries {
                  v.known ? std::move(v.value) : runfile::text_value("`" + program_.text_of(s.value) + "`"),
                  s.value)});
       }
+  }
+
+  /// The releases that the script pins, as marks that rules read (apply_pinned_releases()).
+  void add_releases() {
+    for (const char* package : {"transformers", "trl"}) {
+      const python::Pin* last = nullptr;
+      const std::vector<python::Pin> pins = python::pinned_packages(program_.source);
+      for (const python::Pin& pin : pins)
+        if (pin.package == package) last = &pin;
+      if (!last) continue;
+      Value version = runfile::text_value(last->version);
+      version.where = last->where;
+      out_.add_entry(std::string("@@release.") + package, package, last->where, std::move(version));
+    }
   }
 
   const JobCalls& calls_;

@@ -81,6 +81,14 @@ RuleSet python_accelerator_rules();
 const runfile::Entry* mark_of(const Entries& entries, std::string_view mark);
 /// Reports trainers of a script that are not planned.
 void note_other_trainers(Job& job, const Entries& entries);
+/// Releases that a script pins; without a pin the newest that plans describe.
+struct PinnedReleases {
+  bool transformers_4 = false;
+  unsigned trl = ~0u;  // 1000 * major + minor
+  bool has_trl(unsigned major, unsigned minor) const { return trl >= 1000 * major + minor; }
+};
+/// Sets plan.framework_version, unless an option does, and reports the pins.
+PinnedReleases apply_pinned_releases(Job& job, const Entries& entries);
 /// Sets the training method that the trainer of a script has, and reports it.
 void apply_method_mark(Job& job, const runfile::Entry& method);
 

@@ -196,7 +196,7 @@ const Entry* key_of_trl(const Entries& entries) {
 /// The fused head of TRL 1.15 and newer, the newest release that plans describe. Not where that release
 /// computes all logits (label smoothing) or stops with an error (adapters of the head), not for trainers
 /// without it (CPO), and not beside an option that names a release of transformers.
-void set_head_of_trl(Job& job, const Entries& entries) {
+void set_head_of_trl(Job& job, const Entries& entries, const PinnedReleases& pins) {
   const auto given = [&](std::string_view key, auto holds) {
     return std::ranges::any_of(entries, [&](const Entry& e) { return e.key == key && holds(e.value); });
   };
@@ -208,7 +208,8 @@ void set_head_of_trl(Job& job, const Entries& entries) {
   if (given("label_smoothing_factor", number_above_0) || given("cpo_alpha", any) ||
       given("simpo_gamma", any) || without_pairs ||
       (targets && targets->value.find("lm_head") != std::string::npos) ||
-      job.is_option("plan.framework_version"))
+      job.is_option("plan.framework_version") || pins.transformers_4 || !pins.has_trl(1, 7) ||
+      (job.find("plan.method") && !pins.has_trl(1, 15)))
     return;
   // use_liger_kernel switches on the kernels of the layers alone.
   if (const Given* liger = job.find("plan.cross_entropy");
@@ -222,34 +223,38 @@ void set_head_of_trl(Job& job, const Entries& entries) {
 
 /// SFTConfig: bf16 since 0.19, recomputation since 0.22, f32 models (dtype) since 0.27, 1,024 tokens since
 /// 0.15. loaded: the script loads the model itself, whose type is not the default of TRL.
-void set_trl_defaults(Job& job, bool loaded) {
-  if (!job.find("@not_bf16") && !job.find("train.precision")) {
+void set_trl_defaults(Job& job, bool loaded, const PinnedReleases& pins) {
+  if (pins.has_trl(0, 19) && !job.find("@not_bf16") && !job.find("train.precision")) {
     job.set_default("train.precision", "bf16", "default of TRL");
     job.set_default("plan.weights", "fp32", "default of TRL");
     job.set_default("plan.master", "none", "default of TRL");
     job.set_default(kMixed, "bf16", "default of TRL");
   }
-  if (!job.find(kNoRecompute)) job.set_default("train.recompute", "full", "default of TRL");
-  if (job.find("@peft") && !loaded) job.set_default("lora.base", "fp32", "default of TRL");
+  if (pins.has_trl(0, 22) && !job.find(kNoRecompute))
+    job.set_default("train.recompute", "full", "default of TRL");
+  if (pins.has_trl(0, 27) && job.find("@peft") && !loaded)
+    job.set_default("lora.base", "fp32", "default of TRL");
 }
 
 /// from_pretrained() of transformers 5 loads a model in the type of its checkpoint, which is assumed to be
 /// bf16. With fp16 the model must be in f32. TRL has its own default; files with max_seq_length are of TRL
 /// before 0.20, which used transformers 4 (f32). Under DeepSpeed without bf16 and fp16 the model is cast to
 /// f32; its file may be read later (kByCheckpoint).
-void set_type_of_checkpoint(Job& job, const Entries& entries, bool trl) {
+void set_type_of_checkpoint(Job& job, const Entries& entries, bool trl, const PinnedReleases& pins) {
   const auto given = [&](std::string_view key) {
     return std::ranges::any_of(entries, [&](const Entry& e) { return e.key.starts_with(key); });
   };
   const Given* mixed = job.find(kMixed);
   if (mark_of(entries, "@@model_object")) {  // of a script, which gives the trainer a loaded model
+    const Given* base = job.find("lora.base");
+    if (pins.transformers_4 && !base) return job.set_default("@loaded", "fp32", "default of transformers 4");
     constexpr const char* kStored = "transformers 5 loads a model as it is stored, assumed to be in 16 bits";
     if (mixed && mixed->value == "fp16" && !job.find("@peft")) return;
     job.set_default("@loaded", mixed ? mixed->value : "bf16", kStored);
     if (!mixed) job.set_default(kByCheckpoint, "true", "transformers 5");
     return;
   }
-  if (trl || job.find("@peft") || given("max_seq_length")) return;
+  if (trl || job.find("@peft") || given("max_seq_length") || pins.transformers_4) return;
   if (mixed ? mixed->value != "bf16"
             : given("deepspeed") || job.framework == "deepspeed" || job.find("train.precision"))
     return;
@@ -426,22 +431,23 @@ void read_trainer(const Entries& entries, Job& job, bool script) {
   const Entry* method = mark_of(entries, "@@method");
   if (method) apply_method_mark(job, *method);
   trl_method(job, entries);
+  const PinnedReleases pins = apply_pinned_releases(job, entries);
   const Given* fsdp = job.find(kFsdp);
-  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
+  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, pins.transformers_4 ? "" : "2");
   // The class of the arguments tells more than their keys, where a script names it.
   const bool loaded = mark_of(entries, "@@model_object"), of_script = mark_of(entries, "@@script");
   const bool trl =
       mark_of(entries, "@@trl_arguments") || (!mark_of(entries, "@@arguments") && key_of_trl(entries));
-  if (trl) set_trl_defaults(job, loaded);
+  if (trl) set_trl_defaults(job, loaded, pins);
   // Trainers that generate have no such length.
   if ((trl || mark_of(entries, "@@trl_trainer")) && !generates(method))
     job.set_default("data.seq_len", "1024", "default of TRL");
   if (generates(method)) set_generated_length(job, entries);
   if (trl || mark_of(entries, "@@trl_trainer") || (job.find(kSftLoss) && !has_old_length(entries)))
-    set_head_of_trl(job, entries);
+    set_head_of_trl(job, entries, pins);
   job.erase(kSftLoss);
   finish_training_script(job, entries);
-  set_type_of_checkpoint(job, entries, trl);
+  set_type_of_checkpoint(job, entries, trl, pins);
   trainer_loaded_type(job, {of_script ? mark_of(entries, "@@trl_trainer") != nullptr : trl, of_script,
                             mark_of(entries, "@@prepared") != nullptr});
   drop_unused_double_quantization(job);

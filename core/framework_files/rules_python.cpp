@@ -2,8 +2,10 @@
 // transformers, of trainers beside their configuration, and of Accelerator. Names are those of
 // transformers 5.23, TRL 1.16 and accelerate 1.15, and of versions from 2023 on.
 #include <algorithm>
+#include <charconv>
 
 #include "core/framework_files/rules.hpp"
+#include "core/model/framework_release.hpp"
 
 namespace trainhost::framework_files {
 namespace {
@@ -86,6 +88,28 @@ void note_other_trainers(Job& job, const Entries& entries) {
     if (e.key == "@@other_trainer")
       job.keys.push_back({e.shown(), "...", e.key_where, KeyUse::kNotModelled,
                           "another trainer of the script; planned is that of " + text_of(e), true});
+}
+
+PinnedReleases apply_pinned_releases(Job& job, const Entries& entries) {
+  PinnedReleases out;
+  if (const Entry* e = mark_of(entries, "@@release.transformers")) {
+    const bool counts = !job.is_option("plan.framework_version");
+    if (counts) job.set_default("plan.framework_version", e->value.text, *e);
+    out.transformers_4 = counts && is_transformers_4("transformers", e->value.text);
+    job.keys.push_back({e->shown(), e->value.text, e->key_where, KeyUse::kUsed, ""});
+  }
+  if (const Entry* e = mark_of(entries, "@@release.trl")) {
+    unsigned major = 0, minor = 0;
+    const std::string& text = e->value.text;
+    const char* const end = text.data() + text.size();
+    const auto [point, status] = std::from_chars(text.data(), end, major);
+    if (status == std::errc() && point != end) std::from_chars(point + 1, end, minor);
+    if (major < 1000 && minor < 1000) out.trl = 1000 * major + minor;
+    const bool in_chunks = out.has_trl(1, 7) && !out.has_trl(1, 15);
+    job.keys.push_back({e->shown(), text, e->key_where, in_chunks ? KeyUse::kNotModelled : KeyUse::kUsed,
+                        in_chunks ? "the loss in chunks of 256 tokens; planned is that of TRL 1.15" : ""});
+  }
+  return out;
 }
 
 void apply_method_mark(Job& job, const Entry& method) {

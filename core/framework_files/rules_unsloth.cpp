@@ -121,6 +121,12 @@ constexpr const char* kUnslothAdaptersWithoutEffect =
     "exclude_modules init_lora_weights inference_mode layers_pattern loftq_config* max_seq_length "
     "random_state task_type temporary_location use_rslora";
 
+/// Trainers of pairs cut them at their own length.
+constexpr Rule kUnslothPairs[] = {
+    {"max_length", Use::kCopy, kTrainerLength},
+    {"loss_type", Use::kNoEffect},
+};
+
 constexpr const char* kOtherMethod = "another training method, perhaps with a second model";
 /// In place of the rules of TRL and TrainingArguments.
 constexpr Rule kUnslothTrainer[] = {
@@ -182,7 +188,10 @@ void set_unsloth_adapters(Job& job) {
 
 void set_unsloth_checkpointing(Job& job) {
   const Given* g = job.find(kUnslothCheckpoint);
-  if (!g || g->value == "unsloth" || g->value == "None") return;  // the default of plans for Unsloth
+  if (!g || g->value == "unsloth" || g->value == "None") {  // the default of plans for Unsloth
+    if (job.framework != "unsloth") job.set_default("train.recompute", "full", "default of Unsloth");
+    return;
+  }
   const Given from = *g;
   if (from.value != "true" && from.value != "false")
     throw usage_error(from.key + " = " + escaped(from.value, 60) + ": expected \"unsloth\", True or False",
@@ -198,14 +207,43 @@ void set_unsloth_full(Job& job, const Given& from) {
   if (const Given* mixed = job.find(kUnslothMixed)) {
     const Given g = *mixed;
     job.set_default("plan.weights", "fp32", g), job.set_default("plan.master", "none", g);
+  } else if (job.framework != "unsloth") {
+    for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
+      job.set_default(key, "bf16", from);
   }
+}
+
+bool is_of_pairs(const std::string& method) { return method == "dpo" || method == "orpo" || method == "cpo"; }
+
+/// Pairs are the trainer of TRL, which computes all logits in the releases that Unsloth takes. Its functions
+/// are not described beside that loss, so the modules of transformers and peft are planned.
+void read_pairs(Job& job, const Entry& method) {
+  job.framework = "transformers";
+  set_method(job, text_of(method), method);
+  job.keys.push_back({method.shown(), "...", method.key_where, runfile::KeyUse::kNotModelled,
+                      "its loss is planned, but not the functions of Unsloth, which keep fewer activations"});
+  job.set_default("train.precision", "bf16", "default of Unsloth");
+  job.set_default("plan.cross_entropy", "plain", method);
+  // Unsloth loads everything in 16 bits.
+  job.set_default("plan.master", "none", method);
+}
+
+/// Unsloth requires its own releases of transformers and TRL.
+void note_unused_pins(Job& job, const Entries& entries) {
+  for (const Entry& e : entries)
+    if (e.key.starts_with("@@release."))
+      job.keys.push_back({e.shown(), e.value.text, e.key_where, runfile::KeyUse::kNotModelled,
+                          "planned is Unsloth 2026.10"});
 }
 
 }  // namespace
 
 void read_unsloth(const Entries& entries, Job& job) {
   job.framework = "unsloth";
-  apply_rules({{kUnslothLoad, kUnslothLoadWithoutEffect, "unsloth."},
+  const Entry* method = mark_of(entries, "@@method");
+  const bool pairs = method && is_of_pairs(text_of(*method));
+  apply_rules({pairs ? RuleSet{kUnslothPairs} : RuleSet{},
+               {kUnslothLoad, kUnslothLoadWithoutEffect, "unsloth."},
                {kUnslothAdapters, kUnslothAdaptersWithoutEffect, "adapters."},
                {kUnslothTrainer, ""},
                python_trainer_rules(),
@@ -213,15 +251,12 @@ void read_unsloth(const Entries& entries, Job& job) {
                training_arguments()},
               entries, job);
   note_other_trainers(job, entries);
-  if (const Entry* method = mark_of(entries, "@@method")) {
-    // Pairs are planned for other frameworks alone.
-    const std::string name = text_of(*method);
-    const bool pairs = name == "dpo" || name == "orpo" || name == "cpo";
+  note_unused_pins(job, entries);
+  if (pairs)
+    read_pairs(job, *method);
+  else if (method)
     job.keys.push_back({method->shown(), "...", method->key_where, runfile::KeyUse::kNotModelled,
-                        pairs ? "two sequences per example, and a reference model; planned is SFT with one"
-                              : "another training method; planned is one training step of SFT",
-                        true});
-  }
+                        "another training method; planned is one training step of SFT", true});
   const Entry* no_adapters = mark_of(entries, "@@no_adapters");
   const Given* full = job.find(kUnslothFull);
   if (full) {

@@ -347,6 +347,72 @@ BOOST_AUTO_TEST_CASE(other_training_methods_answer_as_yaml_does) {
              "another trainer of the script; planned is that of line 3");
 }
 
+BOOST_AUTO_TEST_CASE(pairs_under_unsloth_are_those_of_trl) {
+  const std::string model =
+      "model, t = FastLanguageModel.from_pretrained('unsloth/Llama-3.2-1B-Instruct', max_seq_length=4096)\n"
+      "model = FastLanguageModel.get_peft_model(model, r=8)\n";
+  const std::string dpo =
+      model + "DPOTrainer(model=model, ref_model=None, beta=0.1, max_length=1024, args=DPOConfig())\n";
+  const Settings s = settings("t.py", dpo);
+  BOOST_TEST(value(s, "plan.framework") == "transformers");
+  BOOST_TEST(value(s, "plan.method") == "dpo");
+  BOOST_TEST(value(s, "plan.reference_model") == "");
+  BOOST_TEST(value(s, "plan.cross_entropy") == "plain");
+  BOOST_TEST(value(s, "data.seq_len") == "1024");
+  BOOST_TEST(value(s, "lora.base") == "nf4");
+  BOOST_TEST(value(s, "train.recompute") == "full");
+  BOOST_TEST(value(s, "plan.offload_activations") == "");
+  BOOST_TEST((fate("t.py", dpo, "DPOTrainer").first == KeyUse::kNotModelled));
+  const Settings orpo =
+      settings("t.py", model + "ORPOTrainer(model=model, args=ORPOConfig(max_length=512))\n");
+  BOOST_TEST(value(orpo, "plan.method") == "dpo");
+  BOOST_TEST(value(orpo, "plan.reference_model") == "false");
+  const std::string kto = model + "KTOTrainer(model=model, args=KTOConfig())\n";
+  BOOST_TEST(value(settings("t.py", kto), "plan.framework") == "unsloth");
+  BOOST_TEST(fate("t.py", kto, "KTOTrainer").second ==
+             "another training method; planned is one training step of SFT");
+}
+
+BOOST_AUTO_TEST_CASE(pinned_releases_are_planned) {
+  const std::string script = sft("per_device_train_batch_size=2");
+  const auto with = [&](const std::string& dependencies) {
+    return "# /// script\n# dependencies = [\n" + dependencies + "# ]\n# ///\n" + script;
+  };
+  const Settings newest = settings("t.py", script);
+  BOOST_TEST(value(newest, "plan.framework_version") == "");
+  BOOST_TEST(value(newest, "plan.cross_entropy") == "fused");
+  BOOST_TEST(value(newest, "train.recompute") == "full");
+  const std::string old = with("#   \"transformers==4.46.3\",\n#   'trl[peft] == 0.12.0',\n");
+  const Settings s = settings("t.py", old);
+  BOOST_TEST(value(s, "plan.framework_version") == "4.46.3");
+  BOOST_TEST(value(s, "plan.cross_entropy") == "plain");
+  BOOST_TEST(value(s, "train.recompute") == "none");
+  BOOST_TEST(value(s, "train.precision") == "fp32");
+  BOOST_TEST((fate("t.py", old, "trl").first == KeyUse::kUsed));
+  // The defaults of each release of TRL.
+  BOOST_TEST(value(settings("t.py", with("# 'trl==0.19.1'\n")), "train.precision") == "bf16");
+  BOOST_TEST(value(settings("t.py", with("# 'trl==0.19.1'\n")), "train.recompute") == "none");
+  BOOST_TEST(value(settings("t.py", with("# 'trl==0.22'\n")), "train.recompute") == "full");
+  BOOST_TEST(value(settings("t.py", with("# 'trl==1.6.0'\n")), "plan.cross_entropy") == "plain");
+  BOOST_TEST((fate("t.py", with("# 'trl==1.7.0'\n"), "trl").first == KeyUse::kNotModelled));
+  BOOST_TEST(value(settings("t.py", with("# 'trl==1.15.0'\n")), "plan.cross_entropy") == "fused");
+  // Options win; other comments and requirements without a release say nothing.
+  BOOST_TEST(value(settings("t.py", old, {{"plan.framework_version", "5"}}), "plan.framework_version") == "");
+  BOOST_TEST(value(settings("t.py", "# trl==0.12.0\n" + script), "plan.cross_entropy") == "fused");
+  BOOST_TEST(value(settings("t.py", with("# 'trl>=0.12.0'\n")), "plan.cross_entropy") == "fused");
+  // A notebook: the last of several commands counts, as pip has it.
+  const std::string cells =
+      R"nb({"cells": [{"cell_type": "code", "source": ["!pip install -q trl==1.15.0\n",)nb"
+      R"nb("%pip install trl==0.9.6 \\\n", "  transformers==4.44.*\n"]}, {"cell_type": "code", "source":)nb"
+      R"nb("SFTTrainer(model='Qwen/Qwen2.5-7B', args=SFTConfig(max_seq_length=512))"}]})nb";
+  const Settings notebook = settings("t.ipynb", cells);
+  BOOST_TEST(value(notebook, "plan.framework_version") == "4.44");
+  BOOST_TEST(value(notebook, "plan.cross_entropy") == "plain");
+  // Unsloth has releases of its own.
+  const std::string own = with("# 'transformers==4.46.3'\n") + unsloth("", "r=8");
+  BOOST_TEST(value(settings("t.py", own), "plan.framework_version") == "");
+}
+
 BOOST_AUTO_TEST_CASE(loops_with_accelerate_are_read) {
   const std::string loop =
       "accelerator = Accelerator(mixed_precision='bf16', gradient_accumulation_steps=4)\n"
