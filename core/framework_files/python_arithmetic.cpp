@@ -114,9 +114,15 @@ PyValue number_of(std::string text) {
 }
 
 PyValue arithmetic(const std::string& o, const PyValue& a, const PyValue& b) {
-  if (o == "+" && is_text(a) && is_text(b)) return of_text(a.value.text + b.value.text);
+  // Values that double each other would fill the memory.
+  constexpr std::size_t kLongest = 65'536;
+  if (o == "+" && is_text(a) && is_text(b)) {
+    if (a.value.text.size() + b.value.text.size() > kLongest) return {};
+    return of_text(a.value.text + b.value.text);
+  }
   if (o == "+" && a.known && b.known && a.value.kind == Value::Kind::kList &&
       b.value.kind == Value::Kind::kList) {
+    if (a.value.items.size() + b.value.items.size() > kLongest) return {};
     PyValue out = a;
     out.value.items.insert(out.value.items.end(), b.value.items.begin(), b.value.items.end());
     return out;
@@ -132,7 +138,10 @@ PyValue arithmetic(const std::string& o, const PyValue& a, const PyValue& b) {
     if (o == "//" && divides)
       return of_integer(l.integer / r.integer -
                         ((l.integer % r.integer != 0) && ((l.integer < 0) != (r.integer < 0))));
-    if (o == "%" && divides) return of_integer(((l.integer % r.integer) + r.integer) % r.integer);
+    if (o == "%" && divides) {
+      const std::int64_t rest = l.integer % r.integer;  // with the sign of l; Python's has that of r
+      return of_integer(rest != 0 && (rest < 0) != (r.integer < 0) ? rest + r.integer : rest);
+    }
     if (o == "<<" && r.integer >= 0 && r.integer < 62 && l.integer >= 0 &&
         l.integer <= (INT64_MAX >> r.integer))
       return of_integer(l.integer << r.integer);

@@ -282,9 +282,9 @@ class TrainerEntries {
 
   /// The releases that the script pins, as marks that rules read (apply_pinned_releases()).
   void add_releases() {
+    const std::vector<python::Pin> pins = python::pinned_packages(program_.source);
     for (const char* package : {"transformers", "trl"}) {
       const python::Pin* last = nullptr;
-      const std::vector<python::Pin> pins = python::pinned_packages(program_.source);
       for (const python::Pin& pin : pins)
         if (pin.package == package) last = &pin;
       if (!last) continue;

@@ -31,7 +31,7 @@ class Parser {
     std::size_t scope;
     std::vector<Guard> guards;
     std::vector<const Test*> tests;  // of `if` and `elif` before it
-    bool branch;
+    enum class Kind : std::uint8_t { kOther, kLoop, kMatch } kind;
   };
 
   void read(const Line& line) {
@@ -61,7 +61,7 @@ class Parser {
 
   /// Reads the header of a compound statement, and what follows it in its line. False for any other line.
   bool header(LineParser& p, const Line& line, const std::string& word) {
-    Block b{line.indent, scope(), guards(), {}, false};
+    Block b{line.indent, scope(), guards(), {}, Block::Kind::kOther};
     if (word == "if" || word == "elif" || word == "while") {
       p.accept(word);
       program_.tests.push_back({p.expression(), {scope(), program_.statements.size(), guards()}});
@@ -69,6 +69,16 @@ class Parser {
       if (word == "elif") add_else(b, line.indent);
       b.guards.push_back({test, Guard::When::kTrue});
       if (word != "while") b.tests.push_back(test);
+      if (word == "while") b.kind = Block::Kind::kLoop;
+    } else if (word == "match" && line.tokens.back().text == ":") {
+      p.accept(word);
+      b.kind = Block::Kind::kMatch;
+    } else if (word == "case" && !blocks_.empty() && blocks_.back().kind == Block::Kind::kMatch) {
+      // Which case holds is not computed: a name without a value is a test that is not known.
+      Node unknown;
+      unknown.kind = Kind::kName, unknown.text = word;
+      program_.tests.push_back({unknown, {scope(), program_.statements.size(), guards()}});
+      b.guards.push_back({&program_.tests.back(), Guard::When::kTrue});
     } else if (word == "else" && p.is(":", 1)) {
       p.accept(word);
       add_else(b, line.indent);
@@ -81,6 +91,7 @@ class Parser {
       b.guards.push_back({nullptr, Guard::When::kNever});
     } else if (word == "for") {
       p.accept(word);
+      b.kind = Block::Kind::kLoop;
       Statement s = statement(line);
       s.kind = Statement::Kind::kAssignment, s.known = false;
       s.targets.push_back(loop_target(p));
@@ -193,6 +204,10 @@ class Parser {
       s.operation = std::string(*augmented).substr(0, std::string_view(*augmented).size() - 1);
       s.targets.push_back(std::move(value));
       s.value = p.expressions();
+      // How often a loop runs is not computed.
+      if (std::ranges::any_of(
+              blocks_, [&](const Block& b) { return b.kind == Block::Kind::kLoop && b.scope == scope(); }))
+        s.known = false;
     } else if (p.is("=")) {
       s.kind = Statement::Kind::kAssignment;
       while (p.accept("=")) {

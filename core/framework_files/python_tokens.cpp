@@ -215,6 +215,7 @@ class Tokenizer {
 
   /// A backslash and what it stands for.
   void escape(std::string& out, bool raw) {
+    if (text_[i_ + 1] == '\r' && i_ + 2 < text_.size() && text_[i_ + 2] == '\n') ++i_;  // one end of line
     const char c = text_[i_ + 1];
     i_ += 2;
     if (c == '\n') new_row();

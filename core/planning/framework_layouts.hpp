@@ -1,5 +1,5 @@
-// Which ways to divide a run over devices its framework is planned with: searches and advice offer no others.
-// What is written in a run file is planned in any case. What the plan of each replays: docs/pytorch-memory.md.
+// The kinds of parallelism of each framework: searches and advice propose no others. A run file may still set
+// them. Which of them are replayed: docs/pytorch-memory.md.
 #pragma once
 #include <cstdint>
 #include <string_view>

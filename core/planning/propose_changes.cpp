@@ -43,7 +43,7 @@ class ChangeProposer {
     adapters();
     shorten_sequences();
     for (CandidateSeries& series : out_)
-      std::erase_if(series.changes, [&](const CandidateChange& change) { return !is_of_framework(change); });
+      std::erase_if(series.changes, [&](const CandidateChange& change) { return !framework_has(change); });
     std::erase_if(out_, [](const CandidateSeries& series) { return series.changes.empty(); });
     return std::move(out_);
   }
@@ -56,8 +56,8 @@ class ChangeProposer {
     if (!changes.empty()) out_.push_back({price, falling, std::move(changes), frees_at_most, keeps});
   }
 
-  /// False for ranks that the framework does not divide a run over: advice that nobody can follow.
-  bool is_of_framework(const CandidateChange& change) const {
+  /// Whether the framework has every kind of parallelism that the change sets (framework_layouts.hpp).
+  bool framework_has(const CandidateChange& change) const {
     const std::vector<std::uint32_t> stages = zero_stages(c_.framework);
     return std::ranges::all_of(change.settings, [&](const runfile::Override& setting) {
       if (setting.key == "parallel.zero")

@@ -239,6 +239,8 @@ BOOST_AUTO_TEST_CASE(constants_are_computed) {
                                                                   {"0x10", "16"},
                                                                   {"2**3 - 1", "7"},
                                                                   {"-(-2)", "2"},
+                                                                  {"-7 % 4", "1"},
+                                                                  {"5 % 9223372036854775807", "5"},
                                                                   {"int('3')", "3"},
                                                                   {"8 if True else 1", "8"},
                                                                   {"None or 5", "5"},
@@ -247,6 +249,8 @@ BOOST_AUTO_TEST_CASE(constants_are_computed) {
                                                                   {"int(os.environ.get('N', '7'))", "7"}})
     BOOST_TEST(micro_batch(expression) == result, expression);
   BOOST_TEST(micro_batch("n", "n = 2\nn += 1\n") == "3");
+  BOOST_TEST(micro_batch("n", "match = 2\nn = match\n") == "2");
+  BOOST_TEST(micro_batch("2", "t = 'a\\\r\nb'\r\n") == "2");
   BOOST_TEST(micro_batch("b", "a, b = 1, 6\n") == "6");
   BOOST_TEST(micro_batch("c.n", "class c:\n  n: int = 5\n") == "5");
   BOOST_TEST(micro_batch("c['n']", "c = dict(n=1)\nc['n'] = 4\n") == "4");
@@ -278,6 +282,10 @@ BOOST_AUTO_TEST_CASE(what_only_running_tells_is_asked_for) {
   asks("l[0]", "l = [1]\nl.append(2)\n", " (line 2 changes it)");
   asks("2 ** 500", "", "");
   asks("1 // 0", "", "");
+  asks("n", "n = 1\nfor i in range(3): n *= 2\n", " (line 2 assigns it in a loop or `with`)");
+  asks("n", "n = 1\nwhile n < 9:\n  n += 1\n", " (line 3 assigns it in a loop or `with`)");
+  asks("n", "match x:\n  case 1:\n    n = 1\n  case _:\n    n = 2\n",
+       " (line 5 assigns it under a condition)");
   // A function reads the value at the time of its call.
   const std::string two =
       "n = 1\nn = 2\ndef f():\n  return SFTTrainer(model='gpt2', "
@@ -495,6 +503,10 @@ BOOST_AUTO_TEST_CASE(values_that_double_each_other_end) {
   BOOST_TEST(
       script_error(sft("per_device_train_batch_size=a59", s)).find("the file does not say what this is") !=
       std::string::npos);
+  s = "a0 = '" + std::string(100'000, 'x') + "'\n";
+  for (int i = 1; i < 40; ++i) s += fmt::format("a{} = a{} + a{}\n", i, i - 1, i - 1);
+  BOOST_TEST(script_error(sft("per_device_train_batch_size=a39", s)).find("does not say") !=
+             std::string::npos);
   BOOST_TEST(script_error(sft("per_device_train_batch_size=f(1)", "def f(x):\n  return f(x)\n"))
                  .find("does not say") != std::string::npos);
   BOOST_TEST(script_error(sft("per_device_train_batch_size=x", "def f(x):\n  f(x)\n")).find("does not say") !=
